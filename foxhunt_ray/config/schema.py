@@ -1,0 +1,288 @@
+"""Every knob, by section, with its meaning, unit, range and default: the page where a newcomer sees them all."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+
+from foxhunt_ray.config.units import parse_bytes, parse_duration
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        populate_by_name=True,
+    )
+
+
+class DataConfig(_Section):
+    """What is read, and how rows become windows."""
+
+    path: str = ""
+    """File, folder or glob of parquet; empty = the built-in synthetic market."""
+    context_length: int = Field(64, ge=1, le=65536)
+    """Input length L of a window [bars]."""
+    stride: int = Field(1, ge=1, le=65536)
+    """Distance between the starts of training windows, counted from a segment's first row [bars]."""
+    max_gap: str = ""
+    """Longest step between two bars of one segment [duration]; empty = 1.5 x the usual step."""
+    timezone: str = ""
+    """IANA zone of stamps that carry none; empty = UTC."""
+    symbols: tuple[str, ...] = ()
+    """Symbols to use; empty = all."""
+    time_column: str = ""
+    """Column that holds the bar's stamp; empty = found by type and name."""
+    symbol_column: str = ""
+    """Column that holds the symbol; empty = found by name, else hive key, else file name."""
+
+    @field_validator("max_gap")
+    @classmethod
+    def _gap_is_a_duration(cls, value: str) -> str:
+        if value:
+            parse_duration(value)
+        return value
+
+
+class FeaturesConfig(_Section):
+    """Which inputs the model sees."""
+
+    groups: tuple[Literal["all", "returns", "range", "volatility", "volume", "calendar"], ...] = ("all",)
+    """Named groups computed from prices; "all" = those the columns allow; empty = none."""
+    columns: tuple[str, ...] = ()
+    """Columns of the files used as they are; globs allowed."""
+    scale: Literal["standard", "none"] = "standard"
+    """standard = subtract mean, divide by standard deviation, both of training rows only."""
+    clip: float = Field(10.0, ge=0)
+    """Largest magnitude after scaling [standard deviations]; 0 = no clipping."""
+
+
+class TargetConfig(_Section):
+    """What is forecast."""
+
+    kind: Literal["realised_vol", "log_return", "column"] = "realised_vol"
+    """realised_vol = log of root mean square one-step return; log_return; column = a column's value."""
+    column: str = ""
+    """Column to forecast when kind = "column"."""
+    horizon: int = Field(24, ge=1, le=65536)
+    """Distance from the last input bar to the target bar [bars]."""
+    price: str = "auto"
+    """auto = close, else the mid of bid and ask; or close, mid, or a column's name."""
+
+    @model_validator(mode="after")
+    def _column_is_named(self) -> Self:
+        if self.kind == "column" and not self.column:
+            raise ValueError('target.kind = "column" needs target.column, the name of the column to forecast')
+        return self
+
+
+class SplitConfig(_Section):
+    """Chronological train, validation and test spans, as fractions of the time span or start dates."""
+
+    train: float | str = 0.7
+    """Fraction of the pooled time span, or the date at which training starts."""
+    val: float | str = 0.15
+    """Fraction of the pooled time span (0 = none), or the date at which validation starts."""
+    test: float | str = 0.15
+    """Fraction of the pooled time span (0 = none), or the date at which the test starts."""
+    embargo: str = "0s"
+    """Span after each boundary in which no window may end [duration]."""
+
+    @model_validator(mode="after")
+    def _spans_are_consistent(self) -> Self:
+        parse_duration(self.embargo)
+        parts = (self.train, self.val, self.test)
+        dates = [p for p in parts if isinstance(p, str)]
+        for text in dates:
+            try:
+                dt.datetime.fromisoformat(text)
+            except ValueError as err:
+                raise ValueError(f"{text!r} is not an ISO date such as 2016-01-01") from err
+        if dates and not (isinstance(self.val, str) and isinstance(self.test, str)):
+            raise ValueError("give val and test both as start dates, or all three as fractions")
+        fractions = [p for p in parts if isinstance(p, float | int)]
+        if not dates and (min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6):
+            raise ValueError(f"fractions {parts} must be at least 0 and sum to 1")
+        if not dates and self.train == 0:
+            raise ValueError("train is 0: nothing to learn from")
+        return self
+
+
+class LoaderConfig(_Section):
+    """How batches reach the device."""
+
+    mode: Literal["async", "sync"] = "async"
+    """async = prepared ahead on a thread; sync = the same batches, prepared on demand."""
+    prefetch_batches: int = Field(3, ge=1, le=64)
+    """Batches, and chunks of rows, prepared ahead [count]."""
+
+
+class ModelConfig(_Section):
+    """Mamba-2 sizes, in the letters of arXiv 2405.21060."""
+
+    d_model: int = Field(32, ge=1, le=8192)
+    """Width of the residual stream (D)."""
+    n_layer: int = Field(2, ge=1, le=128)
+    """Mamba-2 blocks."""
+    d_state: int = Field(32, ge=1, le=1024)
+    """State size of a head (N)."""
+    d_conv: int = Field(4, ge=1, le=16)
+    """Width of the causal depthwise convolution [bars]."""
+    expand: int = Field(2, ge=1, le=8)
+    """Inner width as a multiple of d_model (E)."""
+    headdim: int = Field(16, ge=1, le=1024)
+    """Channels of a head (P); must divide expand * d_model."""
+    ngroups: int = Field(1, ge=1, le=256)
+    """Groups of heads that share B and C (G)."""
+    chunk_size: int = Field(64, ge=1, le=4096)
+    """Longest chunk of the scan (Q) [bars]."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Probability of dropping a channel of a block's output in training."""
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        inner = self.expand * self.d_model
+        if inner % self.headdim:
+            fits = [p for p in range(1, inner + 1) if inner % p == 0]
+            near = sorted(sorted(fits, key=lambda p: abs(p - self.headdim))[:2])
+            raise ValueError(
+                f"headdim {self.headdim} does not divide expand * d_model = {inner}; "
+                f"use {' or '.join(map(str, near))}"
+            )
+        if (inner // self.headdim) % self.ngroups:
+            raise ValueError(f"{inner // self.headdim} heads do not divide into ngroups = {self.ngroups}")
+        return self
+
+
+class OptimizerConfig(_Section):
+    """AdamW with warm-up and decay."""
+
+    lr: float = Field(2e-3, gt=0, le=1)
+    """Peak learning rate."""
+    weight_decay: float = Field(0.01, ge=0, le=10)
+    """Decoupled decay, of weight matrices only."""
+    warmup_frac: float = Field(0.05, ge=0, lt=1)
+    """Share of train.max_steps in which the rate rises from 0."""
+    grad_clip: float = Field(1.0, ge=0)
+    """Largest global gradient norm; 0 = no clipping."""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """Shape of the rate after the warm-up."""
+
+
+class TrainConfig(_Section):
+    """The length of a trial and what it reports."""
+
+    batch_size: int = Field(64, ge=1, le=65536)
+    """Windows a step."""
+    max_steps: int = Field(400, ge=1)
+    """Length of a trial [optimiser steps]."""
+    report_every: int = Field(20, ge=1)
+    """Distance between reports [optimiser steps]."""
+    patience: int = Field(8, ge=0)
+    """Reports without a better validation loss before a trial ends; 0 = never."""
+    eval_windows: int = Field(1024, ge=1)
+    """Validation windows scored at each report, spread over time."""
+
+
+class Range(_Section):
+    """A numeric range of the search space."""
+
+    low: float
+    high: float
+    log: bool = False
+    is_int: bool = Field(False, alias="int")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.low < self.high or (self.log and self.low <= 0):
+            wanted = "0 < low < high" if self.log else "low < high"
+            raise ValueError(f"low = {self.low}, high = {self.high}: expected {wanted}")
+        return self
+
+
+class Choices(_Section):
+    """A list of values of the search space."""
+
+    choices: tuple[str | int | float | bool, ...] = Field(min_length=1)
+
+
+def _space_kind(value: Any) -> str:
+    found = "choices" in value if isinstance(value, Mapping) else isinstance(value, Choices)
+    return "choices" if found else "range"
+
+
+Dimension = Annotated[
+    Annotated[Range, Tag("range")] | Annotated[Choices, Tag("choices")], Discriminator(_space_kind)
+]
+_SPACE: dict[str, Any] = {
+    "optimizer.lr": Range(low=5e-4, high=1e-2, log=True),
+    "optimizer.weight_decay": Range(low=1e-3, high=0.3, log=True),
+    "model.d_model": Choices(choices=(16, 32, 64)),
+    "model.n_layer": Choices(choices=(1, 2, 3)),
+    "model.dropout": Range(low=0.0, high=0.3),
+}
+
+
+class SearchConfig(_Section):
+    """How many trials, who suggests them, who stops them early."""
+
+    trials: int = Field(20, ge=1, le=100_000)
+    """Trials to run."""
+    minutes: float = Field(0.0, ge=0)
+    """Time after which no new trial starts and running ones stop [minutes]; 0 = no limit."""
+    searcher: Literal["tpe", "random"] = "tpe"
+    """Optuna sampler that suggests: multivariate TPE, or independent random draws."""
+    scheduler: Literal["asha", "none"] = "asha"
+    """asha = stop a trial that falls behind its peers at a rung; none = every trial runs its length."""
+    metric: str = "val/skill"
+    """Metric that drives the search."""
+    mode: Literal["max", "min"] = "max"
+    """Whether a larger or a smaller metric is better."""
+    concurrent: int = Field(0, ge=0)
+    """Trials at once; 0 = as many as the resources allow."""
+    space: dict[str, Dimension] = Field(default_factory=lambda: dict(_SPACE))
+    """Config paths and their ranges or choices; a given table replaces the default one."""
+
+
+class ClusterConfig(_Section):
+    """Where trials run and what each may use."""
+
+    address: str = ""
+    """Address of a Ray cluster; empty = RAY_ADDRESS, else one started for this run."""
+    cpus_per_trial: int = Field(1, ge=1)
+    """CPU cores, and torch threads, of a trial."""
+    gpus_per_trial: float | Literal["auto"] = "auto"
+    """GPUs of a trial, fractions allowed; auto = 1 where the cluster has GPUs, else 0."""
+    memory_per_trial: str = ""
+    """Memory that a trial asks of Ray, such as 2GB; empty = none asked."""
+
+    @model_validator(mode="after")
+    def _sizes_parse(self) -> Self:
+        if isinstance(self.gpus_per_trial, float | int) and self.gpus_per_trial < 0:
+            raise ValueError(f"gpus_per_trial = {self.gpus_per_trial}: expected 0 or more")
+        if self.memory_per_trial:
+            parse_bytes(self.memory_per_trial)
+        return self
+
+
+class Config(_Section):
+    """The whole configuration; immutable, and equal after a round trip through TOML."""
+
+    seed: int = Field(0, ge=0, lt=2**31)
+    """The one seed from which every random stream is derived."""
+    data: DataConfig = DataConfig()
+    features: FeaturesConfig = FeaturesConfig()
+    target: TargetConfig = TargetConfig()
+    split: SplitConfig = SplitConfig()
+    loader: LoaderConfig = LoaderConfig()
+    model: ModelConfig = ModelConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    train: TrainConfig = TrainConfig()
+    search: SearchConfig = Field(default_factory=SearchConfig)
+    cluster: ClusterConfig = ClusterConfig()

@@ -1,0 +1,1 @@
+"""Parquet on disk to batches on the device."""

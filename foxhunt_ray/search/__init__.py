@@ -1,0 +1,1 @@
+"""Many trials: the only place that knows Ray Tune and Optuna."""

@@ -1,0 +1,1 @@
+"""One model, one stream, one device; no Ray."""
