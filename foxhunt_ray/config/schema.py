@@ -1,4 +1,4 @@
-"""Every knob, by section, with its meaning, unit, range and default: the page where a newcomer sees them all."""
+"""Every knob, by section, with its meaning, unit, range and default: where a newcomer sees them all."""
 
 from __future__ import annotations
 
