@@ -1,0 +1,52 @@
+"""Which column, or mid of two, is the price; values that are not above 0 count as missing."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foxhunt_ray.data.schema import Bars
+from foxhunt_ray.errors import DataError
+
+_QUOTES = (("bid_close", "ask_close"), ("bid", "ask"), ("bid_price", "ask_price"))
+
+
+def price_series(bars: Bars, price: str) -> tuple[NDArray[np.float64], str]:
+    """The price of every row (float64 [n], NaN where missing or <= 0) and a phrase that says which it is.
+
+    Args:
+        bars: the symbol's rows.
+        price: "auto" (close, else the mid of bid and ask), "close", "mid", or a column's name.
+
+    Raises:
+        DataError: the columns that this needs are not there.
+    """
+    columns = bars.columns
+    quote = next((q for q in _QUOTES if q[0] in columns and q[1] in columns), None)
+    if price == "mid" or (price == "auto" and "close" not in columns):
+        if quote is None:
+            wanted = "bid and ask columns" if price == "mid" else "a close column, or bid and ask"
+            raise DataError(
+                f"{bars.symbol}: no price: expected {wanted}, found {', '.join(sorted(columns))}; "
+                "set target.price to the column that holds it"
+            )
+        return _positive((columns[quote[0]] + columns[quote[1]]) / 2), f"mid of {quote[0]} and {quote[1]}"
+    name = "close" if price == "auto" else price
+    if name not in columns:
+        raise DataError(
+            f"{bars.symbol}: target.price is {name!r}, but its columns are {', '.join(sorted(columns))}; "
+            "name one of them"
+        )
+    return _positive(columns[name]), name
+
+
+def ohlc(bars: Bars, which: str) -> NDArray[np.float64] | None:
+    """Open, high, low or close of every row (float64 [n]), the mid of bid and ask if quoted so, else None."""
+    if which in bars.columns:
+        return _positive(bars.columns[which])
+    bid, ask = bars.columns.get(f"bid_{which}"), bars.columns.get(f"ask_{which}")
+    return None if bid is None or ask is None else _positive((bid + ask) / 2)
+
+
+def _positive(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(values > 0, values, np.nan)

@@ -1,0 +1,224 @@
+"""What a run will see: files, symbols, span, gaps, features, and windows per split. No torch, no Ray.
+
+``check`` prints it, ``prepare`` moves it into the object store. It holds the rows themselves, so that nothing
+is read twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foxhunt_ray.config import Choices, Config, Range, parse_duration
+from foxhunt_ray.data.features import choose_features, feature_rows
+from foxhunt_ray.data.prices import price_series
+from foxhunt_ray.data.schema import Bars, Market, read_market
+from foxhunt_ray.data.split import Span, iso, split_spans
+from foxhunt_ray.data.synthetic import best_possible, ridge_ceiling, synthetic_market
+from foxhunt_ray.data.targets import last_values, target_rows
+from foxhunt_ray.data.windows import Rows, SymbolIndex, segment_first, window_ends
+from foxhunt_ray.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """The data of a run, read and understood.
+
+    Attributes:
+        market: bars of every symbol, files and notes.
+        features: names of the F inputs.
+        rows: float32 [n, F] inputs of each symbol.
+        targets: float64 [n] target of each row as last input row, for each symbol.
+        index: what the window plan must know of each symbol.
+        spans: the splits, by name.
+        context_length: the longest L that the config or its search space asks for [bars].
+        max_gap: longest step inside a segment [ns].
+        notes: what was detected or assumed, one sentence each.
+    """
+
+    config: Config
+    market: Market
+    features: tuple[str, ...]
+    rows: tuple[NDArray[np.float32], ...]
+    targets: tuple[NDArray[np.float64], ...]
+    index: tuple[SymbolIndex, ...]
+    spans: dict[str, Span]
+    context_length: int
+    max_gap: int
+    notes: tuple[str, ...]
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Names of the symbols, in the order of all per-symbol tuples."""
+        return tuple(b.symbol for b in self.market.bars)
+
+    def ends(self, split: str | None, *, known_target: bool = True) -> list[Rows]:
+        """End rows of the valid windows at the longest context and the base stride, one array a symbol.
+
+        Args:
+            split: train, val or test; None = all rows.
+            known_target: leave out windows whose target is not known yet.
+        """
+        span = self.spans.get(split, Span("", 0, 0)) if split else None
+        return [
+            window_ends(
+                index,
+                span,
+                context_length=self.context_length,
+                stride=self.config.data.stride,
+                horizon=self.config.target.horizon,
+                known_target=known_target,
+            )
+            for index in self.index
+        ]
+
+    def window_counts(self) -> dict[str, int]:
+        """Valid windows of train, val and test."""
+        return {name: sum(map(len, self.ends(name))) for name in ("train", "val", "test")}
+
+    def last(self, split: str) -> NDArray[np.float64]:
+        """Forecast "as over the last h rows" of each window of a split: float64 [N, 1], NaN = none."""
+        horizon = self.config.target.horizon
+        parts = [last_values(t, horizon)[e] for t, e in zip(self.targets, self.ends(split), strict=True)]
+        return np.concatenate(parts)[:, None]
+
+    def summary(self) -> dict[str, Any]:
+        """The ``data`` table of results.json."""
+        data: dict[str, Any] = {
+            "files": sum(f.status == "read" for f in self.market.files),
+            "symbols": list(self.symbols),
+            "rows": sum(map(len, self.rows)),
+            "features": list(self.features),
+            "windows": self.window_counts(),
+            "splits": self._split_times(),
+            "dropped": dict(self.market.dropped or {}),
+        }
+        return data | ({"ceilings": ceilings} if (ceilings := self._ceilings()) else {})
+
+    def _split_times(self) -> dict[str, dict[str, str]]:
+        first = min(int(i.ts_event[0]) for i in self.index)
+        last = max(int(i.ts_event[-1]) for i in self.index)
+        return {
+            s.name: {"start": iso(max(s.start, first)), "end": iso(s.end if s.end <= last else last)}
+            for s in self.spans.values()
+        }
+
+    def _ceilings(self) -> dict[str, float]:
+        """Best possible and best linear skill, where they are known: the synthetic market's own target."""
+        target = self.config.target
+        if self.config.data.path or target.kind != "log_return" or target.horizon != 1:
+            return {}
+        best = best_possible(self.market)
+        ends = self.ends("test")
+        truth = np.concatenate([t[e] for t, e in zip(self.targets, ends, strict=True)])
+        mean = np.concatenate([best[b.symbol][e] for b, e in zip(self.market.bars, ends, strict=True)])
+        if not len(truth):
+            return {}
+        skill = float(1 - np.mean((truth - mean) ** 2) / np.mean(truth**2))
+        return {"ridge": ridge_ceiling(self.context_length), "best": skill}
+
+
+def survey(config: Config) -> Survey:
+    """Read the data of ``config`` and say what a run would see.
+
+    Raises:
+        DataError: files, columns or values that cannot be used, or no training window; names the path.
+        ConfigError: split dates outside the data.
+    """
+    if not config.data.path:
+        return _with_windows(survey_market(config, synthetic_market(config.seed)), "the synthetic market")
+    market = read_market(config)
+    try:
+        return _with_windows(survey_market(config, market), config.data.path)
+    except DataError as err:
+        raise DataError(f"{config.data.path}: {err}") from err
+
+
+def survey_market(
+    config: Config, market: Market, *, features: Sequence[str] = (), max_gap: int | None = None
+) -> Survey:
+    """Features, targets, segments and splits of bars that were read.
+
+    Args:
+        config: the run's config.
+        market: the bars.
+        features: names of the inputs; empty = chosen from the config and the columns.
+        max_gap: longest step inside a segment [ns]; None = from the config, else 1.5 x the usual step.
+
+    Raises:
+        DataError: a column that features or target need is not there or empty.
+        ConfigError: split dates outside the data.
+    """
+    bars, notes = market.bars, list(market.notes)
+    step = usual_step(bars)
+    gap = max_gap or (parse_duration(config.data.max_gap) if config.data.max_gap else step * 3 // 2)
+    if features:
+        names = tuple(features)
+    else:
+        names, more = choose_features(bars, config)
+        notes += more
+    if config.target.kind != "column":
+        notes.append(f"price: {price_series(bars[0], config.target.price)[1]}")
+    notes.append(f"usual step {_duration(step)}; a longer step than {_duration(gap)} ends a segment")
+    rows = tuple(feature_rows(b, names, config.target.price) for b in bars)
+    segments = [segment_first(b.ts_event, gap) for b in bars]
+    targets = tuple(target_rows(b, config, s) for b, s in zip(bars, segments, strict=True))
+    index = tuple(
+        SymbolIndex(b.ts_event, s, np.flatnonzero(np.isnan(x).any(axis=1)), np.flatnonzero(np.isnan(y)))
+        for b, s, x, y in zip(bars, segments, rows, targets, strict=True)
+    )
+    first = min(int(b.ts_event[0]) for b in bars)
+    last = max(int(b.ts_event[-1]) for b in bars)
+    spans = split_spans(config, first, last)
+    return Survey(
+        config, market, names, rows, targets, index, spans, longest_context(config), gap, tuple(notes)
+    )
+
+
+def longest_context(config: Config) -> int:
+    """The longest input that the config or its search space asks for [bars]."""
+    dimension = config.search.space.get("data.context_length")
+    lengths = [config.data.context_length]
+    if isinstance(dimension, Range):
+        lengths.append(int(dimension.high))
+    elif isinstance(dimension, Choices):
+        lengths += [int(c) for c in dimension.choices]
+    return max(lengths)
+
+
+def usual_step(bars: Sequence[Bars]) -> int:
+    """The most common step between neighbouring bars, over all symbols [ns].
+
+    Raises:
+        DataError: no symbol has two bars.
+    """
+    steps = np.concatenate([np.diff(b.ts_event) for b in bars])
+    if not len(steps):
+        raise DataError(f"no symbol has two bars ({len(bars)} symbols); a forecast needs a series")
+    values, counts = np.unique(steps, return_counts=True)
+    return int(values[counts.argmax()])
+
+
+def _with_windows(found: Survey, where: str) -> Survey:
+    if not found.window_counts()["train"]:
+        config = found.config
+        longest = max(int(np.diff(np.append(i.segment_first, len(i.ts_event))).max()) for i in found.index)
+        need = found.context_length + config.target.horizon
+        raise DataError(
+            f"no training window in {where}: context_length {found.context_length} + horizon "
+            f"{config.target.horizon} need {need} bars in a row without a gap or a missing value before the "
+            f"end of the training span; the longest segment has {longest}. Lower data.context_length or "
+            "target.horizon, raise data.max_gap, or bring more bars"
+        )
+    return found
+
+
+def _duration(nanoseconds: int) -> str:
+    for unit, size in (("d", 86400 * 10**9), ("h", 3600 * 10**9), ("min", 60 * 10**9), ("s", 10**9)):
+        if nanoseconds >= size:
+            return f"{nanoseconds / size:g} {unit}"
+    return f"{nanoseconds} ns"

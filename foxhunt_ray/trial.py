@@ -1,0 +1,211 @@
+"""The main path: config -> stream -> model -> fit -> progress. Start reading here.
+
+``run`` is one trial, from the first batch to the last report. The caller pulls: a test, the ``train`` verb
+and a Ray Tune trial all iterate the same generator, and closing it ends the loader's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from foxhunt_ray.config import Config
+from foxhunt_ray.data import Prepared, Survey
+from foxhunt_ray.data.prefetch import AsyncDataLoader
+from foxhunt_ray.errors import ClusterError
+from foxhunt_ray.models import build_model
+from foxhunt_ray.train.baselines import fit_ridge, score_baselines
+from foxhunt_ray.train.checkpoint import load_weights
+from foxhunt_ray.train.loop import Progress, fit, resume_step
+from foxhunt_ray.train.metrics import Predictions, Scores, TargetScale, evaluate, predict
+
+_SCORE_BATCH = 512
+_RIDGE_WINDOWS = 200_000
+
+
+def run(
+    config: Config,
+    prepared: Prepared,
+    *,
+    folder: Path | None = None,
+    device: str = "cpu",
+    resume: bool = False,
+) -> Iterator[Progress]:
+    """Progress at every report of one trial; the last one also scores all validation windows (val_full/*).
+
+    Args:
+        config: the trial's config; what was ingested must be that of ``prepared``.
+        prepared: the run's data.
+        folder: where weights and state are kept; None = nowhere.
+        device: "cpu" or "cuda".
+        resume: go on from the state in ``folder``.
+
+    Raises:
+        DivergedError: a loss is not finite.
+        DataError: a split has no window.
+        CheckpointError: the state cannot be written or read.
+    """
+    torch.set_num_threads(config.cluster.cpus_per_trial)
+    torch.manual_seed(config.seed)
+    scale = target_scale(prepared)
+    model = _model(config, prepared).to(device)
+    val = list(_scoring(config, prepared, "val", device=device, windows=config.train.eval_windows))
+    start = resume_step(folder) if folder and resume else 0
+    best: dict[str, torch.Tensor] = {}
+    with _training(config, prepared, device=device, start=start) as batches:
+        for progress in fit(
+            model,
+            batches,
+            config=config,
+            scale=scale,
+            evaluate=lambda m: evaluate(m, val, scale),
+            folder=folder,
+            device=device,
+            resume=resume,
+        ):
+            if progress.is_best:
+                best = {k: v.detach().clone() for k, v in model.state_dict().items()}
+            if progress.finished:
+                progress = _scored_in_full(progress, config, prepared, model, best, folder, device=device)
+            yield progress
+
+
+def score(
+    config: Config, prepared: Prepared, weights: Path, *, splits: tuple[str, ...], device: str = "cpu"
+) -> dict[str, tuple[dict[str, float], Predictions]]:
+    """Scores and forecasts of saved weights over all windows of each split, by the split's name.
+
+    A window whose target is not known is forecast and not scored; scores are empty when none is known.
+
+    Args:
+        config: the trial's config.
+        prepared: the data.
+        weights: a ``model.safetensors`` file.
+        splits: names of splits, or "all".
+        device: "cpu" or "cuda".
+
+    Raises:
+        CheckpointError: the weights cannot be read, or are not of this model.
+        DataError: a split has no window.
+    """
+    scale = target_scale(prepared)
+    model = _model(config, prepared)
+    load_weights(weights, model)
+    model.to(device)
+    found = {}
+    for split in splits:
+        with _scoring(config, prepared, split, device=device) as batches:
+            forecasts = predict(model, batches, scale)
+        scores = Scores(scale)
+        scores.add(torch.from_numpy(forecasts.prediction), torch.from_numpy(forecasts.target))
+        known = bool((forecasts.target == forecasts.target).all(axis=1).any())
+        found[split] = (scores.result() if known else {}, forecasts)
+    return found
+
+
+def baselines(prepared: Prepared, survey: Survey) -> dict[str, dict[str, float]]:
+    """Scores of zero, mean, last and ridge on all validation and test windows: {name: {"val/skill": ...}}.
+
+    Ridge sees at most 200,000 training windows, spread over time.
+    """
+    config, scale = prepared.config, target_scale(prepared)
+    found: dict[str, dict[str, float]] = {}
+
+    def stream(split: str, windows: int | None = None) -> AsyncDataLoader:
+        return _scoring(config, prepared, split, windows=windows)
+
+    with stream("train", _RIDGE_WINDOWS) as train, stream("val") as val:
+        ridge = fit_ridge(train, val, scale=scale)
+    for split in ("val", "test"):
+        if not len(prepared.windows(split)):
+            continue
+        with stream(split) as batches:
+            scores = score_baselines(
+                batches, last=survey.last(split), mean=(prepared.target.mean,), ridge=ridge, scale=scale
+            )
+        for name, values in scores.items():
+            found.setdefault(name, {}).update({f"{split}/{key}": v for key, v in values.items()})
+    return found
+
+
+def target_scale(prepared: Prepared) -> TargetScale:
+    """The target's centre, scale and reference forecast, all from training windows."""
+    target = prepared.target
+    return TargetScale((target.center,), (target.scale,), (target.center,))
+
+
+def pick_device(gpus: float) -> str:
+    """The torch device of a trial that was given ``gpus`` GPUs.
+
+    Raises:
+        ClusterError: GPUs were given, but torch sees none.
+    """
+    if gpus and not torch.cuda.is_available():
+        raise ClusterError(
+            f"the trial was given {gpus:g} GPU, but torch {torch.__version__} sees none; install a CUDA "
+            "build of torch, or set cluster.gpus_per_trial = 0"
+        )
+    return "cuda" if gpus else "cpu"
+
+
+def _model(config: Config, prepared: Prepared) -> nn.Module:
+    return build_model(config.model, n_features=len(prepared.features), n_targets=1)
+
+
+def _training(config: Config, prepared: Prepared, *, device: str, start: int) -> AsyncDataLoader:
+    """Training batches without end, from where ``start`` of them were consumed."""
+    size, data = config.train.batch_size, config.data
+    windows = prepared.windows("train", context_length=data.context_length, stride=data.stride)
+    epoch, batch = divmod(start, max(1, -(-len(windows) // size)))
+    return prepared.stream(
+        "train",
+        batch_size=size,
+        seed=config.seed,
+        epoch=epoch,
+        start_batch=batch,
+        device=device,
+        prefetch_batches=config.loader.prefetch_batches if config.loader.mode == "async" else 0,
+        context_length=data.context_length,
+        stride=data.stride,
+        endless=True,
+    )
+
+
+def _scoring(
+    config: Config, prepared: Prepared, split: str, *, device: str = "cpu", windows: int | None = None
+) -> AsyncDataLoader:
+    """One pass over a split in natural order, in batches that fit scoring."""
+    return prepared.stream(
+        split,
+        batch_size=_SCORE_BATCH,
+        shuffle=False,
+        device=device,
+        prefetch_batches=config.loader.prefetch_batches if config.loader.mode == "async" else 0,
+        context_length=config.data.context_length,
+        windows=windows,
+    )
+
+
+def _scored_in_full(
+    progress: Progress,
+    config: Config,
+    prepared: Prepared,
+    model: nn.Module,
+    best: dict[str, torch.Tensor],
+    folder: Path | None,
+    *,
+    device: str,
+) -> Progress:
+    """The last report with the best weights' scores on all validation windows added."""
+    if best:
+        model.load_state_dict(best)
+    elif folder:  # resumed, and no report since was better
+        load_weights(folder / "best" / "model.safetensors", model)
+    with _scoring(config, prepared, "val", device=device) as batches:
+        scores = evaluate(model, batches, target_scale(prepared))
+    full = {f"val_full/{name}": value for name, value in scores.items()}
+    return replace(progress, metrics=progress.metrics | full)
