@@ -1,13 +1,29 @@
-"""One canonical form for market data: symbol, ts_event (int64 UTC ns), float64 columns."""
+"""One canonical form for market data: symbol, ts_event (int64 UTC ns), float64 columns.
+
+``read_market`` brings any layout that it understands into that form and refuses every other one in a sentence
+that names the file. The steps stand in ``read_market``; each has a module of its own.
+"""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foxhunt_ray.data.discover import FileEntry
+from foxhunt_ray.config import Config
+from foxhunt_ray.data.columns import listed
+from foxhunt_ray.data.discover import FileEntry, discover
+from foxhunt_ray.data.layout import read_layout, require_alike
+from foxhunt_ray.data.merge import merge
+from foxhunt_ray.data.notes import reading_notes, value_notes
+from foxhunt_ray.data.reading import read_file, require_one_clock
+from foxhunt_ray.data.symbols import require_symbol_names
+from foxhunt_ray.errors import DataError
+
+_SHOWN = 3  # refusals in one message
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,3 +58,52 @@ class Market:
     files: tuple[FileEntry, ...] = ()
     notes: tuple[str, ...] = ()
     dropped: dict[str, int] | None = None
+
+
+def read_market(config: Config) -> Market:
+    """All bars under ``data.path`` in the canonical form, with an account of files, rows and assumptions.
+
+    Args:
+        config: ``data.path``, ``symbols``, ``time_column``, ``symbol_column`` and ``timezone`` are used.
+
+    Raises:
+        DataError: a file, column or value that cannot be used; names the file.
+        ConfigError: ``data.timezone`` is not a zone.
+    """
+    files = discover(config.data.path)
+    _require_readable(files)
+    layouts = [read_layout(entry, config) for entry in files if entry.status == "read"]
+    require_symbol_names([x.path for x in layouts if x.symbol_source == "file names"])
+    wanted = frozenset(config.data.symbols)
+    by_file = {x.symbol for x in layouts if x.symbol}
+    layouts = [x for x in layouts if not x.symbol or not wanted or x.symbol in wanted]
+    require_alike(layouts)
+    readings = [read_file(x, timezone=config.data.timezone, wanted=wanted) for x in layouts]
+    require_one_clock(readings)
+    there = by_file.union(*(r.symbols for r in readings))
+    _require_known(wanted, there, config.data.path)
+    merged = {s: merge(s, [r.pieces[s] for r in readings if s in r.pieces]) for s in sorted(wanted or there)}
+    bars = tuple(Bars(s, piece.ts_event, piece.columns) for s, (piece, _) in merged.items())
+    notes = reading_notes(readings, list(merged), config) + value_notes({b.symbol: b.columns for b in bars})
+    repeats = sum(count for _, count in merged.values())
+    if repeats:
+        notes.append(f"{repeats} rows that repeat another one exactly are dropped")
+    return Market(bars, tuple(files), tuple(notes), {"exact duplicate": repeats} if repeats else {})
+
+
+def _require_readable(files: Sequence[FileEntry]) -> None:
+    refused = [f"{f.path}: {f.reason}" for f in files if f.status == "refused"]
+    if not refused:
+        return
+    more = len(refused) - _SHOWN
+    if more > 0:
+        refused[_SHOWN - 1 :] = [f"{refused[_SHOWN - 1]} (and {more} more files: see `foxhunt check`)"]
+    raise DataError("\n".join(refused))
+
+
+def _require_known(wanted: frozenset[str], there: set[str], path: str) -> None:
+    unknown = sorted(wanted - there)
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], sorted(there), n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {listed(sorted(there))}"
+        raise DataError(f"{path}: no symbol {unknown[0]!r} (data.symbols); {hint}")
