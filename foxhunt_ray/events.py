@@ -20,7 +20,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -126,24 +126,23 @@ def fold(path: Path) -> RunState:
     Raises:
         CheckpointError: the file cannot be read, or a line other than the last is damaged.
     """
-    state = RunState()
-    for event in _events(path):
-        state.apply(event)
-    return state
-
-
-def _events(path: Path) -> Iterable[dict[str, Any]]:
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_bytes().split(b"\n")
     except OSError as err:
         raise CheckpointError(f"{path}: cannot be read ({err.strerror})") from err
+    state = RunState()
     for number, line in enumerate(lines[:-1], 1):  # what follows the last newline is torn or empty
         try:
-            yield json.loads(line)
-        except json.JSONDecodeError as err:
+            state.apply(json.loads(line))
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+        ) as err:  # not JSON or UTF-8; not an event; of an unknown trial
             raise CheckpointError(
                 f"{path}: line {number} is damaged; restore the file from a backup or start a new run"
             ) from err
+    return state
 
 
 def _drop_torn_line(path: Path) -> None:
