@@ -6,7 +6,7 @@ not a number is refused, because leaving it out would only show much later as a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,14 +26,6 @@ ROW_NUMBERS = frozenset({"index", "level_0", "unnamed:_0", "__index_level_0__"})
 def plain(name: str) -> str:
     """A column name in lower case with underscores, for comparison with the usual names."""
     return name.strip().lower().replace(" ", "_").replace("-", "_")
-
-
-def listed(
-    items: Sequence[str],
-) -> str:
-    """The first eight items joined by commas, and how many more there are."""
-    more = len(items) - 8
-    return ", ".join(items[:8]) + (f" and {more} more" if more > 0 else "")
 
 
 def is_text(dtype: Any) -> bool:

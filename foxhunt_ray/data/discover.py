@@ -11,7 +11,7 @@ import difflib
 import glob
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import unquote
@@ -62,16 +62,15 @@ def discover(path: str) -> list[FileEntry]:
     root = os.path.expanduser(path)
     if os.path.isfile(root):
         return [_examine(root)]
-    found = sorted(_listed(root, path).items())
+    found = sorted(_account(root, path).items())
     entries = [FileEntry(file, "skipped", why) if why else _examine(file) for file, why in found]
     if not entries:
         raise DataError(f"{path}: an empty folder; expected parquet files in it")
     if all(e.status == "skipped" for e in entries):
-        names = ", ".join(os.path.basename(e.path) for e in entries[:3])
-        more = ", ..." if len(entries) > 3 else ""
+        names = listed([os.path.basename(e.path) for e in entries])
         raise DataError(
             f"no parquet file in {path}: found {len(entries)} other file{'s' * (len(entries) > 1)} "
-            f"({names}{more}); expected names that end in .parquet"
+            f"({names}); expected names that end in .parquet"
         )
     return entries
 
@@ -81,7 +80,15 @@ def brief(error: Exception) -> str:
     return str(error).strip().split("\n")[0][:120].rstrip(". ") or type(error).__name__
 
 
-def _listed(root: str, path: str) -> dict[str, str]:
+def listed(
+    items: Sequence[str],
+) -> str:
+    """The first eight items joined by commas, and how many more there are."""
+    more = len(items) - 8
+    return ", ".join(items[:8]) + (f" and {more} more" if more > 0 else "")
+
+
+def _account(root: str, path: str) -> dict[str, str]:
     """Each file under a folder or glob, and why its name alone rules it out ("" if it does not)."""
     if os.path.isdir(root):
         return {file: _unfit(file, root) for file in _files_under(root)}

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foxhunt_ray.config import Config
-from foxhunt_ray.data.columns import listed
+from foxhunt_ray.data.discover import listed
 from foxhunt_ray.data.reading import Reading
 from foxhunt_ray.data.symbols import ends_in_date
 

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foxhunt_ray.config import Config
-from foxhunt_ray.data.columns import listed
-from foxhunt_ray.data.discover import FileEntry, discover
+from foxhunt_ray.data.discover import FileEntry, discover, listed
 from foxhunt_ray.data.layout import read_layout, require_alike
 from foxhunt_ray.data.merge import merge
 from foxhunt_ray.data.notes import reading_notes, value_notes
