@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,3 +17,20 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real market files: {folder} does not exist; set FOXHUNT_TEST_DATA")
     return folder
+
+
+@pytest.fixture(scope="module")
+def small_ray() -> Iterator[None]:
+    """A real Ray of two CPUs on this machine, for one test module."""
+    import ray
+
+    ray.init(
+        address="local",  # never another Ray of this machine
+        num_cpus=2,
+        include_dashboard=False,
+        object_store_memory=150_000_000,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
+    yield
+    ray.shutdown()

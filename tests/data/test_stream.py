@@ -1,0 +1,179 @@
+"""Streams out of a real object store: every window once, bitwise as in the file, in an order that resumes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import ray
+import torch
+
+from foxhunt_ray.config import load_config
+from foxhunt_ray.data.schema import Bars, Market
+from foxhunt_ray.data.stream import passes, prepare, store
+from foxhunt_ray.data.survey import survey_market
+from foxhunt_ray.errors import DataError
+
+pytestmark = pytest.mark.cluster
+HOUR = 3600 * 10**9
+LENGTHS = {"AAA": 700, "BBB": 40, "CCC": 391}
+
+
+def market() -> Market:
+    random, first, bars = np.random.default_rng(5), 0, []
+    for number, (symbol, n) in enumerate(LENGTHS.items()):
+        stamps = (np.cumsum(np.where(random.random(n) < 0.02, 9, 1)) + 17 * number) * HOUR
+        columns = {"row": first + np.arange(n, dtype=float), "noise": random.standard_normal(n)}
+        columns["noise"][n // 2] = np.nan
+        bars.append(Bars(symbol, stamps, columns))
+        first += n
+    return Market(tuple(bars))
+
+
+def config(*more: str):
+    fixed = ["features.groups=[]", 'features.columns=["row","noise"]', "data.context_length=6"]
+    return load_config(None, [*fixed, "target.kind=column", "target.column=noise", "target.horizon=2", *more])
+
+
+@pytest.fixture(scope="module")
+def prepared(small_ray):
+    found = survey_market(config("data.stride=1"), market())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "_MIN_CHUNK_ROWS", 64)  # many chunks in a small market
+        patch.setattr(store, "_ROWS_PER_HALO", 1)
+        return prepare(found.config, found)
+
+
+@pytest.fixture(autouse=True)
+def small_pools(monkeypatch):
+    monkeypatch.setattr(passes, "_POOL_BYTES", 400 * 12)  # a few pools in a pass
+
+
+def dump(loader) -> tuple[torch.Tensor, ...]:
+    with loader:
+        batches = list(loader)
+    names = ("features", "targets", "symbol", "ts_event")
+    return tuple(torch.cat([getattr(b, f) for b in batches]) for f in names)
+
+
+def reference(split: str, found) -> list[tuple[int, int]]:
+    return [(s, t) for s, ends in enumerate(found.ends(split)) for t in ends.tolist()]
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_every_window_comes_once_with_the_rows_of_the_file(prepared, split):
+    found = survey_market(prepared.config, market())
+    x, y, symbol, stamp = dump(prepared.stream(split, batch_size=7, normalise=False))
+    rows = {
+        float(b.columns["row"][t]): (s, t)
+        for s, b in enumerate(found.market.bars)
+        for t in range(len(b.ts_event))
+    }
+    got = [rows[float(v)] for v in x[:, -1, 0]]
+    assert sorted(got) == reference(split, found) and len(got) > 20
+    for n, (s, t) in enumerate(got):
+        want = found.rows[s][t - 5 : t + 1]
+        assert x[n].numpy().tobytes() == want.tobytes()
+        assert y[n, 0] == np.float32(found.targets[s][t])
+        assert (int(symbol[n]), int(stamp[n])) == (s, int(found.market.bars[s].ts_event[t]))
+
+
+def test_the_order_is_that_of_seed_and_epoch_and_not_of_the_look_ahead(prepared):
+    ahead = dump(prepared.stream("train", batch_size=16, seed=3, epoch=1))
+    on_demand = dump(prepared.stream("train", batch_size=16, seed=3, epoch=1, prefetch_batches=0))
+    other = dump(prepared.stream("train", batch_size=16, seed=3, epoch=2))
+    assert all(torch.equal(a, b) for a, b in zip(ahead, on_demand, strict=True))
+    assert not torch.equal(ahead[3], other[3])
+    assert torch.equal(ahead[3].sort().values, other[3].sort().values)
+
+
+@pytest.mark.parametrize("batch", [1, 9, 20])
+def test_a_stream_goes_on_bitwise_at_any_batch(prepared, batch):
+    whole = dump(prepared.stream("train", batch_size=16, seed=1))
+    rest = dump(prepared.stream("train", batch_size=16, seed=1, start_batch=batch))
+    assert all(torch.equal(a[batch * 16 :], b) for a, b in zip(whole, rest, strict=True))
+
+
+def test_the_last_batch_is_partial_and_the_total_is_known(prepared):
+    loader = prepared.stream("val", batch_size=16)
+    sizes = [len(b) for b in loader]
+    count = len(prepared.windows("val"))
+    assert sizes == [16] * (count // 16) + [count % 16]
+    assert loader.progress.batches_total == len(sizes)
+
+
+def test_an_endless_stream_goes_through_epoch_after_epoch(prepared):
+    count = -(-len(prepared.windows("train")) // 100)
+    with prepared.stream("train", batch_size=100, seed=2, endless=True) as loader:
+        stamps = [next(iter([loader.next_batch()])).ts_event for _ in range(2 * count)]
+    for epoch in (0, 1):
+        want = dump(prepared.stream("train", batch_size=100, seed=2, epoch=epoch))[3]
+        assert torch.equal(torch.cat(stamps[epoch * count : (epoch + 1) * count]), want)
+
+
+def test_normalised_windows_use_training_statistics_and_the_clip(prepared):
+    x = dump(prepared.stream("test", batch_size=64, shuffle=False))[0]
+    raw = dump(prepared.stream("test", batch_size=64, shuffle=False, normalise=False))[0]
+    want = ((raw.double() - torch.from_numpy(prepared.mean)) / torch.from_numpy(prepared.std)).clamp(-10, 10)
+    torch.testing.assert_close(x.double(), want, rtol=1e-5, atol=1e-5)
+
+
+def test_writing_into_a_batch_leaves_the_store_as_it_was(prepared):
+    before = dump(prepared.stream("val", batch_size=16, shuffle=False))[0]
+    for batch in prepared.stream("val", batch_size=16, shuffle=False):
+        batch.features.fill_(-1)
+        batch.targets.fill_(-1)
+    assert torch.equal(before, dump(prepared.stream("val", batch_size=16, shuffle=False))[0])
+
+
+def test_evaluation_windows_are_a_fixed_subset_spread_over_time(prepared):
+    some = dump(prepared.stream("val", batch_size=16, windows=20, shuffle=False))[3]
+    again = dump(prepared.stream("val", batch_size=64, windows=20, shuffle=False))[3]
+    every = dump(prepared.stream("val", batch_size=16, shuffle=False))[3]
+    assert len(some) == 20 and torch.equal(some, again)
+    assert set(some.tolist()) <= set(every.tolist())
+
+
+def test_a_shorter_context_is_scored_on_the_same_windows(prepared):
+    short = dump(prepared.stream("val", batch_size=64, context_length=2, shuffle=False, normalise=False))
+    whole = dump(prepared.stream("val", batch_size=64, shuffle=False, normalise=False))
+    assert torch.equal(short[3], whole[3]) and torch.equal(short[1], whole[1])
+    assert torch.equal(short[0], whole[0][:, -2:])
+    assert len(prepared.windows("train", context_length=2)) > len(prepared.windows("train"))
+
+
+def test_all_windows_include_those_whose_future_is_not_known(prepared):
+    x, y, symbol, stamp = dump(prepared.stream("all", batch_size=64, shuffle=False, normalise=False))
+    newest = {s: int(stamp[symbol == s].max()) for s in (0, 2)}
+    bars = market().bars
+    assert newest == {s: int(bars[s].ts_event[-1]) for s in (0, 2)}
+    assert torch.isnan(y).any() and torch.isfinite(x).all()
+
+
+def test_a_split_without_windows_and_a_context_too_long_are_refused(prepared):
+    with pytest.raises(DataError, match="no window in split 'nowhere'"):
+        prepared.stream("nowhere", batch_size=4)
+    with pytest.raises(DataError, match="context_length 7 is longer than the 6 bars"):
+        prepared.stream("train", batch_size=4, context_length=7)
+
+
+def test_it_streams_where_a_task_holds_every_cpu(prepared, monkeypatch):
+    monkeypatch.undo()  # the task's process has the usual pool size
+
+    @ray.remote(num_cpus=2)
+    def stamps(p):
+        return torch.cat([b.ts_event for b in p.stream("train", batch_size=50, seed=4)])
+
+    inside = ray.get(stamps.remote(prepared), timeout=60)
+    assert torch.equal(inside, dump(prepared.stream("train", batch_size=50, seed=4))[3])
+
+
+def test_the_store_holds_rows_not_windows(small_ray):
+    # 13 inputs, the default set on hourly quotes; 8 bytes of stamp and 4 of target come on top, and the halo.
+    n, random = 20_000, np.random.default_rng(0)
+    columns = {f"c{k}": random.standard_normal(n) for k in range(13)}
+    bars = Bars("AAA", np.arange(n) * HOUR, columns)
+    chosen = load_config(
+        None, ["features.groups=[]", 'features.columns=["c*"]', "target.kind=column", "target.column=c0"]
+    )
+    found = survey_market(chosen, Market((bars,)))
+    assert prepare(chosen, found).nbytes <= 1.3 * n * 13 * 4
