@@ -86,7 +86,7 @@ def read_market(config: Config) -> Market:
     notes = reading_notes(readings, list(merged), config) + value_notes({b.symbol: b.columns for b in bars})
     repeats = sum(count for _, count in merged.values())
     if repeats:
-        notes.append(f"{repeats} rows that repeat another one exactly are dropped")
+        notes.append(f"rows that repeat another one exactly are dropped: {repeats}")
     return Market(bars, tuple(files), tuple(notes), {"exact duplicate": repeats} if repeats else {})
 
 
