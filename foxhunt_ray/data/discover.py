@@ -80,9 +80,7 @@ def brief(error: Exception) -> str:
     return str(error).strip().split("\n")[0][:120].rstrip(". ") or type(error).__name__
 
 
-def listed(
-    items: Sequence[str],
-) -> str:
+def listed(items: Sequence[str]) -> str:
     """The first eight items joined by commas, and how many more there are."""
     more = len(items) - 8
     return ", ".join(items[:8]) + (f" and {more} more" if more > 0 else "")
