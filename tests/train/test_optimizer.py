@@ -92,3 +92,8 @@ def test_clipping_limits_the_global_norm_and_returns_the_one_before(max_norm: fl
 
 def test_the_norm_of_no_gradients_is_zero() -> None:
     assert clip_gradients(nn.Linear(1, 1), 1.0).item() == 0.0
+
+
+def test_a_warm_up_of_part_of_a_step_counts_as_a_whole_one() -> None:
+    config = OptimizerConfig(lr=1.0, warmup_frac=0.05, schedule="constant")
+    assert [learning_rate(step, optimizer=config, max_steps=30) for step in range(3)] == [0.5, 1.0, 1.0]
