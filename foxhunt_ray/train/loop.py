@@ -94,16 +94,13 @@ def fit(
         torch.cuda.reset_peak_memory_stats(device)  # an earlier trial of this process may have needed more
     state = TrainState()
     if folder is not None and resume:
-        state = (
-            load_checkpoint(folder / "last", model, optimizer, fingerprint=fingerprint, device=device)
-            or state
-        )
+        saved = load_checkpoint(folder / "last", model, optimizer, fingerprint=fingerprint, device=device)
+        state = saved or state
         if state.reason:
             yield _progress(state)
     elif folder is not None:
-        shutil.rmtree(
-            folder / "last", ignore_errors=True
-        )  # a later resume must not find an older trial's state
+        # A later resume must not find the state of an older trial.
+        shutil.rmtree(folder / "last", ignore_errors=True)
     source = iter(batches)
     while not state.reason:
         state, metrics = _advance(model, optimizer, source, state=state, config=config, scale=scale)
