@@ -8,6 +8,7 @@ last line (the machine died while writing) is dropped; a damaged line before it 
     run_started    name, config {section tree}, seed, metric, mode, data, baselines, resources, versions
     run_resumed    config
     trial_started  trial, values {dotted path: value}, device
+    trial_resumed  trial
     report         trial, step, report, metrics {key: number}
     trial_ended    trial, state, reason
     winner         trial, metrics
@@ -84,6 +85,8 @@ class RunState:
             self.trials[event["trial"]] = TrialState(
                 event["trial"], event["values"], event.get("device", ""), started=event["t"]
             )
+        elif kind == "trial_resumed":
+            self.trials[event["trial"]].state = "running"
         elif kind == "report":
             self.trials[event["trial"]].reports.append(event)
         elif kind == "trial_ended":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import difflib
 import tomllib
@@ -20,19 +21,23 @@ _MAX_FILE_BYTES = 1_000_000
 
 
 def load_config(
-    source: str | Path | None = None, overrides: Iterable[str] | Mapping[str, Any] = ()
+    source: str | Path | Mapping[str, Any] | None = None,
+    overrides: Iterable[str] | Mapping[str, Any] = (),
 ) -> Config:
     """The config of a preset name or TOML file (None = defaults), with overrides on top.
 
     Args:
-        source: name of a preset, or path of a TOML file.
+        source: name of a preset, path of a TOML file, or a tree of sections as ``model_dump`` gives it.
         overrides: ``section.field=value`` strings (the value is read as TOML, else as text), or a
             mapping from dotted path to value.
 
     Raises:
         ConfigError: unknown preset, file that is not TOML, unknown key, or a value out of range.
     """
-    tree = _read(source) if source is not None else {}
+    if isinstance(source, Mapping):
+        tree = copy.deepcopy(dict(source))
+    else:
+        tree = _read(source) if source is not None else {}
     if isinstance(overrides, Mapping):
         pairs = list(overrides.items())
     else:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from foxhunt_ray.data.schema import Bars
 from foxhunt_ray.errors import DataError
 
-_QUOTES = (("bid_close", "ask_close"), ("bid", "ask"), ("bid_price", "ask_price"))
+_QUOTES = (("bid_close", "ask_close"), ("bid", "ask"), ("bid_price", "ask_price"), ("bid_px_00", "ask_px_00"))
 
 
 def price_series(bars: Bars, price: str) -> tuple[NDArray[np.float64], str]:
@@ -30,7 +30,7 @@ def price_series(bars: Bars, price: str) -> tuple[NDArray[np.float64], str]:
                 f"{bars.symbol}: no price: expected {wanted}, found {', '.join(sorted(columns))}; "
                 "set target.price to the column that holds it"
             )
-        return _positive((columns[quote[0]] + columns[quote[1]]) / 2), f"mid of {quote[0]} and {quote[1]}"
+        return _mid(columns[quote[0]], columns[quote[1]]), f"mid of {quote[0]} and {quote[1]}"
     name = "close" if price == "auto" else price
     if name not in columns:
         raise DataError(
@@ -45,7 +45,11 @@ def ohlc(bars: Bars, which: str) -> NDArray[np.float64] | None:
     if which in bars.columns:
         return _positive(bars.columns[which])
     bid, ask = bars.columns.get(f"bid_{which}"), bars.columns.get(f"ask_{which}")
-    return None if bid is None or ask is None else _positive((bid + ask) / 2)
+    return None if bid is None or ask is None else _mid(bid, ask)
+
+
+def _mid(bid: NDArray[np.float64], ask: NDArray[np.float64]) -> NDArray[np.float64]:
+    return (_positive(bid) + _positive(ask)) / 2  # a side that is missing leaves no mid
 
 
 def _positive(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ is read twice.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +86,14 @@ class Survey:
         horizon = self.config.target.horizon
         parts = [last_values(t, horizon)[e] for t, e in zip(self.targets, self.ends(split), strict=True)]
         return np.concatenate(parts)[:, None]
+
+    def fingerprint(self) -> str:
+        """Digest of the rows that were read: symbols, stamps, inputs and targets."""
+        digest = hashlib.blake2b(repr((self.symbols, self.features)).encode(), digest_size=16)
+        for index, rows, targets in zip(self.index, self.rows, self.targets, strict=True):
+            for part in (index.ts_event, rows, targets):
+                digest.update(np.ascontiguousarray(part).tobytes())
+        return digest.hexdigest()
 
     def summary(self) -> dict[str, Any]:
         """The ``data`` table of results.json."""

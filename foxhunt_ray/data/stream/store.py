@@ -1,7 +1,8 @@
 """Chunks of rows in Ray's object store, and pools of them copied out of it: the only user of ``ray.data``.
 
-Each chunk is one row, a tensor [T, F], of one block: Ray spends eight bytes a row of a block. A pool is read by ``iter_torch_batches``, whole blocks in plan order, and copied:
-store memory never leaves this module, since ``torch.from_numpy`` would make it writable for every process.
+A chunk is one row, a tensor [T, F], of one block: Ray spends eight bytes on every row of a block. A pool is
+read by ``iter_torch_batches``, whole blocks in plan order, and copied: store memory never leaves this module,
+since ``torch.from_numpy`` would make it writable for every process.
 """
 
 from __future__ import annotations

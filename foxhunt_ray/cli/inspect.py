@@ -1,0 +1,79 @@
+"""``check`` and ``config``: what a run would read, and what it is set to. No Ray, no torch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from foxhunt_ray.cli.options import overrides
+from foxhunt_ray.config import Config, known_paths, load_config, to_toml
+from foxhunt_ray.errors import ConfigError
+
+
+def check(options: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Print the account of the files, the reading and the windows per split."""
+    from foxhunt_ray.data.discover import discover
+    from foxhunt_ray.data.survey import survey
+
+    config = load_config(options.config, overrides(options))
+    if (
+        config.data.path and not options.json
+    ):  # before the survey, which may refuse what is accounted for here
+        for entry in discover(config.data.path):
+            print(f"{entry.status:7} {entry.path}" + (f"  ({entry.reason})" if entry.reason else ""))
+    found = survey(config)
+    if options.json:
+        files = [vars(f) for f in found.market.files]
+        print(json.dumps({"data": found.summary(), "files": files, "notes": list(found.notes)}, indent=2))
+        return 0
+    for line in contract(found):
+        print(line)
+    return 0
+
+
+def config(options: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Print the resolved config, or what one setting means."""
+    resolved = load_config(options.config, overrides(options))
+    if options.explain:
+        print(_explain(resolved, options.explain))
+    elif options.json:
+        print(json.dumps(resolved.model_dump(mode="json", by_alias=True), indent=2))
+    else:
+        sys.stdout.write(to_toml(resolved))
+    return 0
+
+
+def contract(found: Any) -> Iterator[str]:
+    """The lines that say what a run reads, as ``check`` and ``tune`` print them.
+
+    Args:
+        found: a ``Survey``.
+    """
+    data = found.summary()
+    states = Counter(f.status for f in found.market.files)
+    counted = ", ".join(f"{count} files {state}" for state, count in sorted(states.items()))
+    symbols = " ".join(data["symbols"][:6]) + (" ..." if len(data["symbols"]) > 6 else "")
+    where = found.config.data.path or "built-in synthetic market"
+    yield f"data: {where}" + (f": {counted}" if counted else "") + f", {data['rows']:,} rows, {symbols}"
+    for note in found.notes:
+        yield f"  {note}"
+    yield f"features: {' '.join(data['features'])}"
+    target = found.config.target
+    what = f"{target.kind} of {target.column}" if target.kind == "column" else target.kind
+    yield f"target: {what}, {target.horizon} bars ahead"
+    for name, span in data["splits"].items():
+        yield f"{name:5} {data['windows'][name]:>10,} windows  {span['start'][:19]} to {span['end'][:19]} UTC"
+
+
+def _explain(resolved: Config, path: str) -> str:
+    meanings = dict(known_paths())
+    if path not in meanings:
+        raise ConfigError(f"--explain {path}: no such setting; `foxhunt config` lists all")
+    section, _, field = path.rpartition(".")
+    default = load_config()
+    value, usual = (getattr(getattr(c, section) if section else c, field) for c in (resolved, default))
+    return f"{path} = {value!r} (default {usual!r}): {meanings[path]}"
