@@ -100,7 +100,7 @@ def train_one(
             log.append(
                 "report", trial=name, step=progress.step, report=progress.report, metrics=progress.metrics
             )
-            reason = progress.reason
+            reason = progress.reason or reason
         state = "finished"
     except FoxhuntError as err:
         state, reason = "failed", one_line(err)

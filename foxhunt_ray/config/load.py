@@ -143,7 +143,7 @@ def _build(tree: dict[str, Any]) -> Config:
 def _explain(error: Any) -> str:
     where = ".".join(str(p) for p in error["loc"] if p not in ("range", "choices"))
     if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(where, [p for p, _ in known_paths()], n=2, cutoff=0.5)
+        near = difflib.get_close_matches(where, [p for p, _ in known_paths()], n=2, cutoff=0.6)
         hint = f"; did you mean {' or '.join(near)}?" if near else "; `foxhunt config` lists all keys"
         return f"unknown key {where}{hint}"
     reason = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
