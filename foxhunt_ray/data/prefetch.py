@@ -172,7 +172,9 @@ class _Copy:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self.stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def send(self, batch: Batch) -> _Ready:
         """Start the copy, on the worker's side."""
@@ -185,7 +187,8 @@ class _Copy:
     def receive(self, ready: _Ready) -> Batch:
         """Order the consumer's current stream after the copy, without waiting on the host."""
         if ready.copied is not None:
-            batch, stream = ready.batch, torch.cuda.current_stream(self.device)
+            batch = ready.batch
+            stream = torch.cuda.current_stream(batch.features.device)
             stream.wait_event(ready.copied)
             for tensor in (batch.features, batch.targets, batch.symbol, batch.ts_event):
                 tensor.record_stream(stream)  # its memory belongs to the copying stream's pool
@@ -209,9 +212,7 @@ class _Feed:
     def pull(self) -> _Item:
         try:
             item = next(self.batches, None)
-        except (
-            BaseException
-        ) as error:  # of any kind, for it must reach the consumer, perhaps on another thread
+        except BaseException as error:  # any kind: the consumer may be on another thread
             error.add_note(f"raised by the source of batches at batch {self.pulled} (counted from 0)")
             return _End(error)
         self.pulled += 1
@@ -224,7 +225,7 @@ class _Feed:
                 self.queue.put(item)
                 if isinstance(item, _End):
                     return
-                del item  # while this thread waits for a slot the batch is the consumer's alone
+                del item  # the consumer may free it while the source works on the next
 
     def stop(self) -> None:
         if self.thread is None:
@@ -232,9 +233,7 @@ class _Feed:
             return
         self.stopped.set()
         self.free.release()
-        if (
-            self.thread is not threading.current_thread()
-        ):  # where the garbage collector runs is not ours to say
+        if self.thread is not threading.current_thread():  # the garbage collector may run on any
             self.thread.join(_JOIN_S)
         while True:
             try:
@@ -250,7 +249,7 @@ def _prepared(
     """Batches on their way to the device. As in any generator a leaked StopIteration is a RuntimeError."""
     batches = iter(source if isinstance(source, Iterable) else source())
     try:
-        yield from map(copy.send, batches)  # unlike a loop variable, holds no batch while it waits
+        yield from map(copy.send, batches)  # which, unlike a loop variable, holds no batch
     finally:
         close = getattr(batches, "close", None)
         if close is not None:

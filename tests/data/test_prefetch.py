@@ -47,7 +47,6 @@ def workers() -> list[threading.Thread]:
 @pytest.fixture(autouse=True)
 def no_worker_survives() -> Iterator[None]:
     yield
-    gc.collect()
     for thread in workers():
         thread.join(WAIT_S)
     assert workers() == []
@@ -157,7 +156,9 @@ def test_waiting_is_counted_only_while_nothing_is_ready() -> None:
         before = loader.progress.wait_s
         threading.Timer(0.05, source.release.set).start()
         loader.next_batch()
-        assert loader.progress.wait_s - before > 0.01
+        waited = loader.progress.wait_s
+        assert waited - before > 0.01
+        assert loader.next_batch() is None and loader.progress.wait_s >= waited
 
 
 # Bounds
@@ -184,16 +185,23 @@ def test_no_more_than_the_depth_is_prepared_beside_the_one_in_use(depth: int) ->
             loader.next_batch()
 
 
-def test_a_batch_that_the_consumer_drops_is_freed() -> None:
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_batch_that_the_consumer_drops_is_freed_while_the_source_works(depth: int) -> None:
+    source = Stalling()
+    with AsyncDataLoader(source, depth) as loader:
+        batch = loader.next_batch()
+        assert batch is not None and source.reached.wait(WAIT_S)
+        features = weakref.ref(batch.features)
+        del batch
+        assert features() is None
+        source.release.set()
+
+
+def test_close_frees_what_was_prepared() -> None:
     born: list[weakref.ref[torch.Tensor]] = []
-
-    def source() -> Iterator[Batch]:
-        for i in range(20):
-            yield born_batch(born, i)
-
-    loader = AsyncDataLoader(source, 2)
-    for _ in loader:
-        assert sum(ref() is not None for ref in born) <= 3  # the one in use and two ahead
+    loader = AsyncDataLoader((born_batch(born, i) for i in range(9)))
+    loader.close()
+    assert born and not any(ref() is not None for ref in born)
 
 
 def born_batch(born: list[weakref.ref[torch.Tensor]], number: int) -> Batch:
@@ -379,6 +387,29 @@ def test_the_source_is_closed_on_the_thread_that_ran_it(depth: int) -> None:
         loader.next_batch()
     assert len(where) == 2 and where[0] == where[1]
     assert (where[0] == threading.get_ident()) == (depth == 0)
+
+
+class Closable:
+    """An iterator, not a generator, that holds a resource."""
+
+    closed = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        return make_batch(0)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize("depth", [0, 3])
+def test_an_iterator_with_a_close_method_is_closed_once(depth: int) -> None:
+    source = Closable()
+    with AsyncDataLoader(source, depth) as loader:
+        loader.next_batch()
+    assert source.closed == 1
 
 
 # Without a thread
