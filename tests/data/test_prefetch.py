@@ -199,7 +199,7 @@ def test_a_batch_that_the_consumer_drops_is_freed_while_the_source_works(depth: 
 
 def test_close_frees_what_was_prepared() -> None:
     born: list[weakref.ref[torch.Tensor]] = []
-    loader = AsyncDataLoader((born_batch(born, i) for i in range(9)))
+    loader = AsyncDataLoader(born_batch(born, i) for i in range(9))
     loader.close()
     assert born and not any(ref() is not None for ref in born)
 
