@@ -34,3 +34,19 @@ def small_ray() -> Iterator[None]:
     )
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def market(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small market, one file a symbol, as users have them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from foxhunt_ray.data.synthetic import synthetic_market
+
+    folder = tmp_path_factory.mktemp("market") / "bars"
+    folder.mkdir()
+    for bars in synthetic_market(3, n_symbols=2, n_bars=1500).bars:
+        table = pa.table({"ts": pa.array(bars.ts_event, pa.timestamp("ns", tz="UTC")), **bars.columns})
+        pq.write_table(table, folder / f"{bars.symbol}.parquet")
+    return folder

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from foxhunt_ray.cli.options import overrides
+from foxhunt_ray.cluster import prepare_environment
+from foxhunt_ray.config import load_config
 from foxhunt_ray.errors import ConfigError
 
 
@@ -22,6 +24,9 @@ def predict(options: argparse.Namespace, argv: Sequence[str]) -> int:
         )
     import pyarrow.parquet as pq
 
+    prepare_environment(
+        load_config(None, overrides(options))
+    )  # before the first import of Ray, in the next line
     from foxhunt_ray.predict import predict as forecast
 
     table = forecast(Path(options.folder), overrides(options))

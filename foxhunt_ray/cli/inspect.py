@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from foxhunt_ray.cli.options import overrides
@@ -30,8 +30,11 @@ def check(options: argparse.Namespace, argv: Sequence[str]) -> int:
         files = [vars(f) for f in found.market.files]
         print(json.dumps({"data": found.summary(), "files": files, "notes": list(found.notes)}, indent=2))
         return 0
-    for line in contract(found):
+    for line in (*contract(found)[:-1], *found.notes):
         print(line)
+    for name, span in found.summary()["splits"].items():
+        windows = found.window_counts()[name]
+        print(f"{name:5} {windows:>10,} windows  {span['start'][:19]} to {span['end'][:19]} UTC")
     return 0
 
 
@@ -47,26 +50,25 @@ def config(options: argparse.Namespace, argv: Sequence[str]) -> int:
     return 0
 
 
-def contract(found: Any) -> Iterator[str]:
-    """The lines that say what a run reads, as ``check`` and ``tune`` print them.
+def contract(found: Any) -> list[str]:
+    """Four lines that say what a run reads: data, features, target with windows, and how it was understood.
 
     Args:
         found: a ``Survey``.
     """
-    data = found.summary()
+    data, target = found.summary(), found.config.target
     states = Counter(f.status for f in found.market.files)
-    counted = ", ".join(f"{count} files {state}" for state, count in sorted(states.items()))
+    files = [f"{count} files {state}" for state, count in sorted(states.items())]
     symbols = " ".join(data["symbols"][:6]) + (" ..." if len(data["symbols"]) > 6 else "")
-    where = found.config.data.path or "built-in synthetic market"
-    yield f"data: {where}" + (f": {counted}" if counted else "") + f", {data['rows']:,} rows, {symbols}"
-    for note in found.notes:
-        yield f"  {note}"
-    yield f"features: {' '.join(data['features'])}"
-    target = found.config.target
+    windows = ", ".join(f"{name} {count:,}" for name, count in data["windows"].items())
     what = f"{target.kind} of {target.column}" if target.kind == "column" else target.kind
-    yield f"target: {what}, {target.horizon} bars ahead"
-    for name, span in data["splits"].items():
-        yield f"{name:5} {data['windows'][name]:>10,} windows  {span['start'][:19]} to {span['end'][:19]} UTC"
+    where = found.config.data.path or "built-in synthetic market"
+    return [
+        f"data: {', '.join([where, *files])}, {data['rows']:,} rows: {symbols}",
+        f"features: {' '.join(data['features'])}",
+        f"target: {what}, {target.horizon} bars ahead; windows: {windows}",
+        f"read as: {'; '.join(found.notes)}",
+    ]
 
 
 def _explain(resolved: Config, path: str) -> str:

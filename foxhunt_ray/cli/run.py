@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from foxhunt_ray.cli.inspect import contract
 from foxhunt_ray.cli.options import overrides
-from foxhunt_ray.cluster import in_ray_job
+from foxhunt_ray.cluster import in_ray_job, prepare_environment
 from foxhunt_ray.config import Config, load_config, with_values
 from foxhunt_ray.errors import ConfigError, DataError
 from foxhunt_ray.events import fold
@@ -52,6 +52,7 @@ def _run(options: argparse.Namespace, argv: Sequence[str], *, verb: str) -> int:
     for line in contract(found):
         print(line, file=stream, flush=True)
     folder = create_run(out, name, resume=options.resume)
+    prepare_environment(config)  # before the first import of Ray, in the next line
     with RunLock(folder):
         from foxhunt_ray.cli.session import run_in, train_one, tune_trials
 

@@ -16,9 +16,9 @@ from foxhunt_ray.events import RunState
 from foxhunt_ray.report.standing import Standing, standing
 from foxhunt_ray.report.text import number, shown
 
-_EVERY_END = 12  # trials up to which each end has its line
-_ENDS = 8  # lines for ends beside those below, in a longer search
-_BESTS = 6
+_EVERY_END = 8  # trials up to which each end has its line
+_ENDS = 5  # lines for ends beside those below, in a longer search
+_BESTS = 4
 _FAILURES = 3
 _QUIET_S = 30.0
 
@@ -73,7 +73,7 @@ class PlainLines:
 
     def _quiet_for_long(self) -> bool:
         now = self._clock()
-        return now - self._printed >= max(_QUIET_S, (now - self._began) / 5)
+        return now - self._printed >= max(_QUIET_S, (now - self._began) / 2)
 
     def _print(self, event: Mapping[str, Any], *parts: str) -> None:
         self._printed = self._clock()

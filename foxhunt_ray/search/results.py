@@ -55,7 +55,7 @@ def write_results(folder: Path, state: RunState) -> dict[str, Any]:
     Raises:
         CheckpointError: the storage is gone, full or read-only.
     """
-    trials = {t.id: _trial(folder, state, t) for t in state.trials.values()}
+    trials = {name: _trial(folder, state, t) for name, t in sorted(state.trials.items())}
     info = state.info
     results = {
         "schema_version": SCHEMA_VERSION,

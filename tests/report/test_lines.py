@@ -40,7 +40,7 @@ def test_run_of_a_hundred_trials_prints_at_most_thirty_lines(
     events: Events, scores: list[float | None], clock: str
 ) -> None:
     lines = printed(events(scores), clock=clock)
-    assert 8 <= len(lines) <= 30
+    assert 5 <= len(lines) <= 14  # a contract and a summary come on top, and 30 lines are the budget of a run
     assert "done=100/100" in lines[-1]
 
 
@@ -60,8 +60,8 @@ def test_progress_is_told_after_thirty_quiet_seconds_and_then_less_often(events:
     report = {"kind": "report", "trial": "t0000", "step": 20, "report": 1, "metrics": {"val/skill": 0.25}}
     log += [{"t": 1000.0 + i, **report} for i in range(1, 3601)]
     times = [line[:8] for line in printed(log, clock="events")]
-    assert times[:6] == ["00:16:40", "00:17:10", "00:17:40", "00:18:10", "00:18:40", "00:19:10"]
-    assert len(times) <= 25
+    assert times[:6] == ["00:16:40", "00:17:10", "00:17:40", "00:18:40", "00:20:40", "00:24:40"]
+    assert len(times) <= 12
 
 
 def test_progress_line_names_the_trial_and_the_standing(events: Events) -> None:
