@@ -258,7 +258,7 @@ def _step_size(
 
 
 def _log_decay(dt: Tensor, A: Tensor) -> Tensor:
-    """dt A [b, l, h], clamped; mixed speeds over 4096 steps err by 3e-6 with the clamp, by 2e-2 without."""
+    """dt A [b, l, h], clamped; log-normal dt over 4096 steps errs by 4e-6 with the clamp, by 4e-3 without."""
     return (dt * A.to(dt.dtype)).clamp(min=_nothing_left(dt))
 
 

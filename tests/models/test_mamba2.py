@@ -11,6 +11,7 @@ from torch import nn
 
 from foxhunt_ray.errors import ConfigError, DataError
 from foxhunt_ray.models.mamba2 import Mamba2, exempt_from_decay, make_block
+from foxhunt_ray.models.ssd import ssd_recurrent
 
 
 def sizes(**changes: Any) -> dict[str, Any]:
@@ -24,6 +25,22 @@ def sizes(**changes: Any) -> dict[str, Any]:
         "chunk_size": 16,
         **changes,
     }
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_mixer_equals_its_formula_written_step_by_step(groups: int) -> None:
+    mixer = make_block(sizes(ngroups=groups)).double()
+    u = torch.randn(2, 21, 16, dtype=torch.float64)
+    z, xBC, dt = mixer.in_proj(u).split([32, 32 + 2 * groups * 8, 4], -1)
+    convolved = mixer.conv1d(F.pad(xBC.transpose(1, 2), (3, 0))).transpose(1, 2)
+    x, B, C = (convolved * convolved.sigmoid()).split([32, groups * 8, groups * 8], -1)
+    heads, B, C = x.unflatten(-1, (4, 8)), B.unflatten(-1, (groups, 8)), C.unflatten(-1, (groups, 8))
+    dt = (1 + (dt + mixer.dt_bias).exp()).log()
+    y = ssd_recurrent(heads, dt, -mixer.A_log.exp(), B, C, chunk_size=1, D=mixer.D).flatten(2)
+    gated = (y * z * z.sigmoid()).unflatten(-1, (groups, -1))
+    normed = gated / (gated.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt()
+    expected = (normed.flatten(2) * mixer.norm.weight) @ mixer.out_proj.weight.T
+    torch.testing.assert_close(mixer(u), expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 16, 37])
@@ -50,14 +67,6 @@ def test_later_inputs_leave_earlier_outputs_bit_equal() -> None:
     changed[:, 25:] += 1
     assert torch.equal(mixer(u)[:, :25], mixer(changed)[:, :25])
     assert not torch.equal(mixer(u)[:, 25:], mixer(changed)[:, 25:])
-
-
-def test_convolution_equals_torch_conv1d() -> None:
-    mixer = make_block(sizes()).double()
-    x = torch.randn(2, 9, 48, dtype=torch.float64)
-    past = F.pad(x.transpose(1, 2), (3, 0))
-    expected = F.silu(mixer.conv1d(past)).transpose(1, 2)
-    torch.testing.assert_close(mixer._causal_conv(x, slice(None)), expected)
 
 
 def test_parameters_have_the_reference_names_and_shapes() -> None:
