@@ -23,7 +23,8 @@ from foxhunt_ray.train.checkpoint import load_weights
 from foxhunt_ray.train.loop import Progress, fit, resume_step
 from foxhunt_ray.train.metrics import Predictions, Scores, TargetScale, evaluate, predict
 
-_SCORE_BATCH = 512
+_SCORE_BATCH = 128  # a model is quickest at about the size it trains with, ridge at a larger one
+_RIDGE_BATCH = 1024
 _RIDGE_WINDOWS = 200_000
 
 
@@ -116,7 +117,7 @@ def baselines(prepared: Prepared, survey: Survey) -> dict[str, dict[str, float]]
     found: dict[str, dict[str, float]] = {}
 
     def stream(split: str, windows: int | None = None) -> AsyncDataLoader:
-        return _scoring(config, prepared, split, windows=windows)
+        return _scoring(config, prepared, split, windows=windows, batch_size=_RIDGE_BATCH)
 
     with stream("train", _RIDGE_WINDOWS) as train, stream("val") as val:
         ridge = fit_ridge(train, val, scale=scale)
@@ -176,12 +177,18 @@ def _training(config: Config, prepared: Prepared, *, device: str, start: int) ->
 
 
 def _scoring(
-    config: Config, prepared: Prepared, split: str, *, device: str = "cpu", windows: int | None = None
+    config: Config,
+    prepared: Prepared,
+    split: str,
+    *,
+    device: str = "cpu",
+    windows: int | None = None,
+    batch_size: int = _SCORE_BATCH,
 ) -> AsyncDataLoader:
-    """One pass over a split in natural order, in batches that fit scoring."""
+    """One pass over a split in natural order."""
     return prepared.stream(
         split,
-        batch_size=_SCORE_BATCH,
+        batch_size=batch_size,
         shuffle=False,
         device=device,
         prefetch_batches=config.loader.prefetch_batches if config.loader.mode == "async" else 0,

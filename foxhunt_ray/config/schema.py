@@ -143,7 +143,7 @@ class ModelConfig(_Section):
     chunk_size: int = Field(64, ge=1, le=4096)
     """Longest chunk of the scan (Q) [bars]."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """Probability of dropping a channel of a block's output in training."""
+    """Probability of dropping an element of a block's output in training."""
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:
