@@ -1,8 +1,8 @@
 """Does preparing batches ahead keep the device busy, and what does the stream deliver by itself?
 
-Arms run in turn in one process and are repeated; each prints one JSON line with the median and the spread. The
-device is a sleep of ``--step-ms`` (it leaves the cores to the loader, as a GPU does); the slow producer adds a
-sleep of 0.28 steps a batch, the share at which a loader without look-ahead keeps a device 78 % busy.
+Arms run in turn in one process and are repeated; each prints one JSON line with the median and the spread.
+The device is a sleep of ``--step-ms`` (it leaves the cores to the loader, as a GPU does); the slow producer
+adds a sleep of 0.28 steps a batch, at which a loader without look-ahead keeps a device 78 % busy.
 
     python scripts/bench_data.py [--rows 200000] [--features 16] [--step-ms 10] [--batches 300] [--repeats 5]
 """
@@ -10,6 +10,7 @@ sleep of 0.28 steps a batch, the share at which a loader without look-ahead keep
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -17,13 +18,15 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from foxhunt_ray import cluster
-from foxhunt_ray.config import load_config
+from foxhunt_ray.config import Config, load_config
 from foxhunt_ray.data.schema import Bars, Market
-from foxhunt_ray.data.survey import survey_market
+from foxhunt_ray.data.survey import Survey, survey_market
 
 
 def main() -> None:
@@ -44,7 +47,7 @@ def main() -> None:
         _measure(config, found, options)
 
 
-def _measure(config, found, options) -> None:  # type: ignore[no-untyped-def]
+def _measure(config: Config, found: Survey, options: argparse.Namespace) -> None:
     import ray
     import torch
 
@@ -62,10 +65,10 @@ def _measure(config, found, options) -> None:  # type: ignore[no-untyped-def]
         "store_bytes_over_raw": prepared.nbytes / (options.rows * options.features * 4),
     }
 
-    def stream(depth: int, epoch: int) -> Iterable:  # type: ignore[type-arg]
+    def stream(depth: int, epoch: int) -> Iterable[Any]:
         return prepared.stream("train", batch_size=256, epoch=epoch, prefetch_batches=depth)
 
-    def slow(depth: int, epoch: int) -> Iterable:  # type: ignore[type-arg]
+    def slow(depth: int, epoch: int) -> Iterable[Any]:
         source = prepared.stream("train", batch_size=256, epoch=epoch, prefetch_batches=0)
         return AsyncDataLoader(_delayed(source, 0.28 * step_s), prefetch_count=depth)
 
@@ -86,27 +89,21 @@ def _measure(config, found, options) -> None:  # type: ignore[no-untyped-def]
         print(json.dumps({"arm": name, **_summary(results), **about}))
 
 
-def _consume(batches: Iterable, count: int, step_s: float) -> dict[str, float]:  # type: ignore[type-arg]
+def _consume(batches: Iterable[Any], count: int, step_s: float) -> dict[str, float]:
     """Pull ``count`` batches with a step after each; what was reached, the first batch left out."""
     source = iter(batches)
     next(source)
     windows, started = 0, time.perf_counter()
-    for _ in range(count):
-        batch = next(source, None)
-        if batch is None:
-            break
+    for batch in itertools.islice(source, count):
         windows += len(batch)
         if step_s:
             time.sleep(step_s)
     spent = time.perf_counter() - started
-    close = getattr(source, "close", None)
-    if close:
-        close()
     busy = min(1.0, count * step_s / spent)
     return {"windows_per_s": windows / spent, "busy_frac": busy, "ms_per_batch": 1000 * spent / count}
 
 
-def _delayed(batches: Iterable, seconds: float) -> Iterator:  # type: ignore[type-arg]
+def _delayed(batches: Iterable[Any], seconds: float) -> Iterator[Any]:
     for batch in batches:
         time.sleep(seconds)
         yield batch
@@ -129,8 +126,9 @@ def _market(rows: int, features: int) -> Market:
 
 
 def _commit() -> str:
+    here = Path(__file__).parent
     done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+        ["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, check=False
     )
     return done.stdout.strip()
 

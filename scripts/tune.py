@@ -1,4 +1,4 @@
-"""``foxhunt tune`` as a script: what ``ray job submit`` runs from an uploaded checkout that is not installed."""
+"""``foxhunt tune`` as a script, for ``ray job submit``: it runs from an upload that is not installed."""
 
 import sys
 from pathlib import Path
