@@ -13,7 +13,6 @@ import shutil
 import socket
 import stat
 import sys
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -5,9 +5,12 @@ loads neither.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foxhunt_ray.data.survey import Survey, survey
+
+if TYPE_CHECKING:
+    from foxhunt_ray.data.stream import Prepared, prepare
 
 _LAZY = {"Prepared": "foxhunt_ray.data.stream", "prepare": "foxhunt_ray.data.stream"}
 __all__ = ["Prepared", "Survey", "prepare", "survey"]
