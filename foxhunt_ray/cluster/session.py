@@ -97,8 +97,6 @@ def prepare_environment(config: Config) -> None:
     """
     if "ray" not in sys.modules and _has_token(os.environ, Path.home()):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
-        if "ray" in sys.modules:  # imported before us by a library user: have it read the mode again
-            sys.modules["ray"]._raylet.Config.initialize("")
     for name, value in (_QUIET_ENV | (_JOIN_ENV if _address(config) != "local" else {})).items():
         os.environ.setdefault(name, value)
 
