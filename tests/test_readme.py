@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -59,8 +60,16 @@ def sh(code: str, checkout: Path, home: Path) -> subprocess.CompletedProcess[str
 def launched(checkout, tmp_path_factory):
     """What the launch block printed, with its cluster still up; afterwards it is ended by process id."""
     home = tmp_path_factory.mktemp("home")
+    start, submit = LAUNCH.split("ray job submit")
+    submit = f"export RAY_AUTH_MODE=token\nray job submit{submit}"
     try:
-        yield sh(LAUNCH, checkout, home), home
+        done = sh(start, checkout, home)
+        for _ in range(20 if done.returncode == 0 else 0):
+            done = sh(submit, checkout, home)
+            if "No available agent" not in done.stderr:
+                break
+            time.sleep(3)  # a person types slower than a head that has just started gets ready
+        yield done, home
     finally:
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:

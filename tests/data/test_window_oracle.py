@@ -20,7 +20,7 @@ SECOND = 10**9
 
 
 @pytest.fixture(scope="module")
-def oracle():
+def verify():
     beside = Path(__file__).resolve().parents[3] / "shared" / "oracles"
     script = Path(os.environ.get("FOXHUNT_ORACLES", beside)) / "window_oracle.py"
     if not script.is_file():
@@ -37,9 +37,9 @@ def oracle():
 
 
 @pytest.fixture(scope="module", params=[0, 7, 42])
-def nasty(request, oracle, tmp_path_factory):
+def nasty(request, verify, tmp_path_factory):
     folder = tmp_path_factory.mktemp("nasty") / str(request.param)
-    oracle("make", folder, "--symbols", 6, "--rows", 700, "--seed", request.param)
+    verify("make", folder, "--symbols", 6, "--rows", 700, "--seed", request.param)
     return folder
 
 
@@ -70,17 +70,17 @@ PART = {"split__train": 0.6, "split__val": 0.2, "split__test": 0.2}
     ("length", "stride", "horizon", "gap_s"),
     [(16, 1, 1, 90), (16, 3, 5, 90), (8, 4, 3, 600), (33, 1, 24, 10**7), (1, 1, 1, 60)],
 )
-def test_coverage_values_and_borders(small_ray, oracle, nasty, tmp_path, length, stride, horizon, gap_s):
+def test_coverage_values_and_borders(small_ray, verify, nasty, tmp_path, length, stride, horizon, gap_s):
     dump = tmp_path / "dump.npz"
     sizes = {"data__context_length": length, "data__stride": stride, "target__horizon": horizon}
     streamed(nasty, dump, **WHOLE, **sizes, data__max_gap=f"{gap_s}s")
     spec = ("--seq-len", length, "--stride", stride, "--horizon", horizon, "--max-gap-ns", gap_s * SECOND)
-    assert not oracle("check", nasty, dump, *spec).startswith("0 windows")
-    oracle("check", nasty, dump, *spec, "--rid", "rid")
+    assert not verify("check", nasty, dump, *spec).startswith("0 windows")
+    verify("check", nasty, dump, *spec, "--rid", "rid")
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
-def test_splits_purge_their_targets(small_ray, oracle, nasty, tmp_path, split):
+def test_splits_purge_their_targets(small_ray, verify, nasty, tmp_path, split):
     dump = tmp_path / "dump.npz"
     found, _ = streamed(
         nasty, dump, split, **PART, data__context_length=16, target__horizon=5, data__max_gap="90s"
@@ -88,23 +88,23 @@ def test_splits_purge_their_targets(small_ray, oracle, nasty, tmp_path, split):
     span, spec = found.spans[split], ["--seq-len", 16, "--horizon", 5, "--max-gap-ns", 90 * SECOND]
     spec += ["--lo", span.start] if split != "train" else []
     spec += ["--hi", span.end] if split != "test" else []
-    oracle("check", nasty, dump, *spec, "--rid", "rid")
+    verify("check", nasty, dump, *spec, "--rid", "rid")
 
 
-def test_log_returns(small_ray, oracle, nasty, tmp_path):
+def test_log_returns(small_ray, verify, nasty, tmp_path):
     dump, sizes = tmp_path / "dump.npz", {"data__context_length": 16, "target__horizon": 5}
     streamed(nasty, dump, **WHOLE, **sizes, target__kind="log_return", data__max_gap="90s")
     spec = ("--seq-len", 16, "--horizon", 5, "--max-gap-ns", 90 * SECOND, "--mode", "logret")
-    oracle("check", nasty, dump, *spec, "--rid", "rid")
+    verify("check", nasty, dump, *spec, "--rid", "rid")
 
 
-def test_nothing_before_the_training_end_depends_on_what_comes_after(small_ray, oracle, nasty, tmp_path):
+def test_nothing_before_the_training_end_depends_on_what_comes_after(small_ray, verify, nasty, tmp_path):
     sizes = {"data__context_length": 16, "target__horizon": 1, "data__max_gap": "90s"}
     found, prepared = streamed(nasty, tmp_path / "a.npz", normalise=True, **PART, **sizes)
     end = found.spans["train"].end
     statistics = zip(prepared.features, prepared.mean, prepared.std, strict=True)
     (tmp_path / "s.json").write_text(json.dumps({n: {"mean": m, "std": s} for n, m, s in statistics}))
-    oracle("stats", nasty, tmp_path / "s.json", "--until", end)
-    oracle("perturb", nasty, tmp_path / "later", "--after", end)
+    verify("stats", nasty, tmp_path / "s.json", "--until", end)
+    verify("perturb", nasty, tmp_path / "later", "--after", end)
     streamed(tmp_path / "later", tmp_path / "b.npz", normalise=True, **PART, **sizes)
-    oracle("leak", tmp_path / "a.npz", tmp_path / "b.npz", "--after", end, "--data", nasty)
+    verify("leak", tmp_path / "a.npz", tmp_path / "b.npz", "--after", end, "--data", nasty)

@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from foxhunt_ray.batch import Batch
+from foxhunt_ray.data.order import Windows, pass_order
 from foxhunt_ray.data.stream.store import Arena, ChunkStore
-from foxhunt_ray.data.windows import Rows, Windows, pass_order
+from foxhunt_ray.data.windows import Rows
 
 _POOL_BYTES = 64_000_000
 

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from foxhunt_ray.config import Config
 from foxhunt_ray.data.features import train_statistics
+from foxhunt_ray.data.order import Windows, locate, spread
 from foxhunt_ray.data.prefetch import AsyncDataLoader
 from foxhunt_ray.data.split import Span
 from foxhunt_ray.data.stream.passes import Pass, Scaling, endless_passes
 from foxhunt_ray.data.stream.store import ChunkStore, put_chunks
 from foxhunt_ray.data.survey import Survey
 from foxhunt_ray.data.survey import survey as take_survey
-from foxhunt_ray.data.windows import Rows, SymbolIndex, Windows, locate, spread, window_ends
+from foxhunt_ray.data.windows import Rows, SymbolIndex, window_ends
 from foxhunt_ray.errors import DataError
 
 

@@ -25,7 +25,8 @@ from ray.data.block import BlockMetadataWithSchema
 from ray.data.dataset import MaterializedDataset
 from ray.data.extensions import ArrowTensorArray
 
-from foxhunt_ray.data.windows import Chunks, Rows, cut_chunks
+from foxhunt_ray.data.order import Chunks, cut_chunks
+from foxhunt_ray.data.windows import Rows
 
 _MIN_CHUNK_ROWS = 4096
 _ROWS_PER_HALO = 64  # so that the halo costs about 1.5 % of the store
