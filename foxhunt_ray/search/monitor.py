@@ -16,12 +16,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import ray
 from ray import tune
 from ray.tune.stopper import Stopper
 
 from foxhunt_ray.events import EventLog
 from foxhunt_ray.search.searcher import TrialSearcher
 
+_GRACE_S = 1.5  # `ray job stop` kills 3 s after its SIGTERM; Tune waits 10 s for a trial in a long step
 _ALIKE = 3  # a fault of the data or the machine fails every trial in the same words
 
 
@@ -42,10 +44,13 @@ class Monitor(tune.Callback, Stopper):  # type: ignore[misc]  # Ray ships no typ
         self.error: Exception | None = None
         self._log, self._device, self._minutes = log, device, minutes
         self._deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
+        self._actors: dict[str, Any] = {}  # of running trials only: a handle that is kept keeps the process
+        self._grace = threading.Timer(_GRACE_S, self._kill_all)
         self._failures: list[str] | None = []  # None once a trial did anything but fail
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Log the start of a trial."""
+        self._actors[_name(trial)] = trial.temporary_state.ray_actor
         with self._kept():
             self._start(trial)
 
@@ -97,16 +102,20 @@ class Monitor(tune.Callback, Stopper):  # type: ignore[misc]  # Ray ships no typ
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Within it (in the main thread) SIGINT and SIGTERM end the search in order, a second one at once."""
+        """Within it (in the main thread) SIGINT and SIGTERM end the search in order.
+
+        Raises:
+            KeyboardInterrupt: a second signal came.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        previous = {
-            number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        previous = {number: signal.signal(number, self._on_signal) for number in numbers}
         try:
             yield
         finally:
+            self._grace.cancel()
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
@@ -118,6 +127,12 @@ class Monitor(tune.Callback, Stopper):  # type: ignore[misc]  # Ray ships no typ
             raise KeyboardInterrupt
         self.signal = signal.Signals(number)
         self.reason = self.signal.name
+        self._grace.start()
+
+    def _kill_all(self) -> None:
+        """Kill the trials' processes; Tune, which waits for them, takes that for a stop."""
+        for actor in list(self._actors.values()):
+            ray.kill(actor)
 
     @contextmanager
     def _kept(self) -> Iterator[None]:
@@ -135,6 +150,7 @@ class Monitor(tune.Callback, Stopper):  # type: ignore[misc]  # Ray ships no typ
         self._log.append("trial_started", trial=_name(trial), values=values, device=self._device)
 
     def _end(self, trial: Any, state: str, reason: str) -> None:
+        self._actors.pop(_name(trial), None)
         self._log.append("trial_ended", trial=_name(trial), state=state, reason=reason)
         if self.searcher is not None:
             self.searcher.tell(self._log.state.trials[_name(trial)])

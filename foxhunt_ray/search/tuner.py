@@ -24,7 +24,7 @@ from foxhunt_ray.errors import SearchError
 from foxhunt_ray.events import EventLog, RunState
 from foxhunt_ray.search.monitor import Monitor
 from foxhunt_ray.search.searcher import TrialSearcher, build_scheduler
-from foxhunt_ray.search.worker import RunTrial, TrialWorker, device_of, one_line
+from foxhunt_ray.search.worker import RunTrial, TrialWorker, one_line
 
 _MAX_RESTARTS = 3
 _KILLED = "Caught unexpected exception"  # Tune's words for an error that is neither a task's nor an actor's
@@ -66,7 +66,7 @@ def run_search(
     """How the search ended, once ``search.trials`` trials have ended, those that ``log`` holds among them.
 
     While it runs in the main thread, SIGINT and SIGTERM end it in order, with every trial accounted for in
-    the log; a second one raises KeyboardInterrupt at once.
+    the log; trials in a long step are killed after 1.5 s. A second signal raises KeyboardInterrupt at once.
 
     Args:
         config: base config of every trial.
@@ -82,7 +82,7 @@ def run_search(
     """
     os.environ.update(_TUNE_ENV)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what it has to say is in the log
-    monitor = Monitor(log, device=device_of(resources), minutes=config.search.minutes)
+    monitor = Monitor(log, device="cuda" if resources.gpus else "cpu", minutes=config.search.minutes)
     trainable = tune.with_resources(
         tune.with_parameters(
             TrialWorker,

@@ -12,12 +12,14 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from ray import tune
 
 from foxhunt_ray.cluster import TrialResources
 from foxhunt_ray.config import Config, with_values
 from foxhunt_ray.errors import ConfigError, DivergedError, FoxhuntError, SearchError
 from foxhunt_ray.search.searcher import SCORE
+from foxhunt_ray.trial import pick_device
 
 RunTrial = Callable[..., Iterator[Any]]
 """``trial.run``: (config, prepared, *, folder, device) -> Progress at every report."""
@@ -36,12 +38,8 @@ class TrialWorker(tune.Trainable):  # type: ignore[misc]  # Ray ships no types
         run_trial: RunTrial,
     ) -> None:
         """Once a process: what all its trials share."""
-        if 0 < resources.gpus < 1:  # Ray only counts GPUs: without this one trial can take all the memory
-            import torch  # not at the top: the driver of a search has no use for it
-
-            torch.cuda.set_per_process_memory_fraction(resources.gpus)
         self._base, self._prepared, self._folder, self._run_trial = base, prepared, folder, run_trial
-        self._device = device_of(resources)
+        self._gpus = resources.gpus
         self._progress: Iterator[Any] | None = None
         self._fatal: Exception | None = None
 
@@ -69,9 +67,7 @@ class TrialWorker(tune.Trainable):  # type: ignore[misc]  # Ray ships no types
 
     def _next_report(self) -> dict[str, Any]:
         if self._progress is None:
-            config = with_values(self._base, self.config["values"])
-            folder = self._folder / "trials" / self.config["trial"]
-            self._progress = self._run_trial(config, self._prepared, folder=folder, device=self._device)
+            self._progress = self._open()
         report = next(self._progress, None)
         if report is None:
             raise SearchError("the trial ended without its last report; this is a bug in the trial function")
@@ -88,6 +84,14 @@ class TrialWorker(tune.Trainable):  # type: ignore[misc]  # Ray ships no types
             self._close()
         return result
 
+    def _open(self) -> Iterator[Any]:
+        config = with_values(self._base, self.config["values"])
+        folder = self._folder / "trials" / self.config["trial"]
+        device = pick_device(self._gpus)
+        if 0 < self._gpus < 1:  # Ray only counts GPUs: without this one trial can take all of the memory
+            torch.cuda.set_per_process_memory_fraction(self._gpus)
+        return self._run_trial(config, self._prepared, folder=folder, device=device)
+
     def _score(self, report: Any) -> float:
         metric = self._base.search.metric
         if metric not in report.metrics:
@@ -103,11 +107,6 @@ class TrialWorker(tune.Trainable):  # type: ignore[misc]  # Ray ships no types
         if isinstance(self._progress, Generator):
             self._progress.close()
         self._progress = None
-
-
-def device_of(resources: TrialResources) -> str:
-    """The torch device of a trial: "cuda" (the one GPU that Ray shows to its process) or "cpu"."""
-    return "cuda" if resources.gpus > 0 else "cpu"
 
 
 def one_line(err: BaseException) -> str:

@@ -6,9 +6,11 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,6 +64,11 @@ def worse_and_worse(config: Config, prepared: object, *, folder: Path, device: s
 
 def endless(config: Config, prepared: object, *, folder: Path, device: str) -> Iterator[Report]:
     yield from climb(folder, 0.5, reports=10**9)
+
+
+def stuck(config: Config, prepared: object, *, folder: Path, device: str) -> Iterator[Report]:
+    yield Report(1, {"val/skill": 0.5})
+    time.sleep(600)
 
 
 def broken(config: Config, prepared: object, *, folder: Path, device: str) -> Iterator[Report]:
@@ -232,9 +239,27 @@ def test_a_signal_ends_the_search_with_its_trials_interrupted(
     assert signal.getsignal(number) is before
 
 
-def test_the_time_limit_ends_the_search_in_order(search: Search) -> None:
-    outcome, state = search(endless, **{"search.minutes": 0.05})
-    assert outcome == Outcome("finished", "search.minutes = 0.05 are over")
+def test_a_trial_in_a_long_step_does_not_hold_a_signal_up_and_its_cpus_are_free_again(search: Search) -> None:
+    def at_first_report(event: dict[str, Any], state: RunState) -> None:
+        if event["kind"] == "report":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    outcome, state = search(stuck, listener=at_first_report)
+    assert outcome == Outcome("interrupted", "SIGTERM", signal.SIGTERM)
+    assert state.trials["t0001"].state == "interrupted"
+    outcome, state = search(steady, **{"search.trials": 1})
+    assert state.trials["t0001"].state == "finished"
+
+
+def test_the_time_limit_ends_the_search_in_order(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("foxhunt_ray.search.monitor.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def later(event: dict[str, Any], state: RunState) -> None:
+        now[0] = 301.0 if event["kind"] == "report" else 0.0
+
+    outcome, state = search(endless, listener=later, **{"search.minutes": 5})
+    assert outcome == Outcome("finished", "search.minutes = 5 are over")
     assert [t.state for t in state.trials.values()] == ["interrupted"]
 
 
