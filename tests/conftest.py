@@ -9,6 +9,15 @@ from pathlib import Path
 import pytest
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip, visibly, what needs a GPU where torch sees none."""
+    if item.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("no CUDA device")
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """Folder of real market files: FOXHUNT_TEST_DATA, else shared/data beside the checkout; skips without."""

@@ -1,7 +1,7 @@
 """How rows lie in chunks, which chunk owns a window, and the order of a pass.
 
-The order is a pure function of (seed, epoch): chunks are permuted, filled into pools, and the windows of a pool
-are permuted together.
+The order is a pure function of (seed, epoch): chunks are permuted and filled into pools, and the windows of
+a pool are permuted together.
 """
 
 from __future__ import annotations
