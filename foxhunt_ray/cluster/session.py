@@ -30,6 +30,7 @@ _QUIET_ENV = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_enable_metrics_collection": "false",  # nobody scrapes a run's own Ray, and its exporter complains
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # else a killed worker is told on stderr, log_to_driver or not
     "RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE": "1",  # a small /dev/shm, as in containers, is no reason to fail
 }
 _JOIN_ENV = {"RAY_NUM_REDIS_GET_RETRIES": "3"}  # Ray tries a refused token 20 times, a second each
