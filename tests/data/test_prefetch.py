@@ -359,6 +359,8 @@ def test_close_wakes_a_consumer_that_waits_in_another_thread() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a wait for a lock cannot be interrupted on Windows")
 def test_ctrl_c_interrupts_the_wait_for_a_batch() -> None:
+    # A process started in the background of a script inherits an ignored SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     source = Stalling()
     main = threading.main_thread().ident
     assert main is not None
@@ -370,6 +372,7 @@ def test_ctrl_c_interrupts_the_wait_for_a_batch() -> None:
             loader.next_batch()
         timer.join()
         source.release.set()
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("depth", [0, 3])
