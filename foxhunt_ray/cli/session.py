@@ -19,7 +19,7 @@ from foxhunt_ray import cluster, trial
 from foxhunt_ray.cluster import TrialResources
 from foxhunt_ray.config import Config, with_values
 from foxhunt_ray.data import Prepared, Survey, prepare
-from foxhunt_ray.errors import FoxhuntError
+from foxhunt_ray.errors import FoxhuntError, SearchError
 from foxhunt_ray.events import EventLog, RunState
 from foxhunt_ray.predict import forecast_table, preprocessing
 from foxhunt_ray.report.live import LiveView
@@ -55,6 +55,8 @@ def run_in(
         if drive is train_one:
             resources = replace(resources, concurrent=1)
         cluster.check_storage(folder)
+        if resources.gpus:  # torch must see, where trials run, what Ray gives them
+            _where_trials_run(trial.pick_device, resources, resources.gpus)
         with _interruptible() as caught:
             try:
                 prepared = prepare(config, survey)
@@ -164,14 +166,30 @@ def _crown(
 
 
 def _score(config: Config, prepared: Prepared, weights: Path, *, resources: TrialResources) -> dict[str, Any]:
-    """``trial.score`` where trials run, since the driver may have no GPU."""
     splits = tuple(s for s in ("val", "test") if len(prepared.windows(s)))
-    task = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus, max_retries=1)(trial.score)
     device = "cuda" if resources.gpus else "cpu"
-    scored: dict[str, Any] = ray.get(
-        task.remote(config, prepared, weights / "model.safetensors", splits=splits, device=device)
+    scored: dict[str, Any] = _where_trials_run(
+        trial.score, resources, config, prepared, weights / "model.safetensors", splits=splits, device=device
     )
     return scored
+
+
+def _where_trials_run(
+    function: Callable[..., Any], resources: TrialResources, *args: Any, **more: Any
+) -> Any:
+    """What ``function`` returns on a node with a trial's resources, since the driver may have no GPU.
+
+    Raises:
+        FoxhuntError: as the function raised it; a SearchError for any other error there.
+    """
+    task = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus, max_retries=1)(function)
+    try:
+        return ray.get(task.remote(*args, **more))
+    except ray.exceptions.RayError as err:
+        cause = getattr(err, "cause", err)
+        if isinstance(cause, FoxhuntError):
+            raise cause from None
+        raise SearchError(f"{function.__name__} failed on the cluster: {one_line(cause)}") from err
 
 
 @contextmanager

@@ -53,11 +53,6 @@ def trial_resources(config: Config) -> TrialResources:
     gpus = config.cluster.gpus_per_trial
     if gpus == "auto":
         gpus = float(any(node.gpus >= 1 for node in (*present, *later)))
-    if gpus > 1 and gpus % 1:
-        raise ClusterError(
-            f"cluster.gpus_per_trial = {gpus:g}: expected a whole number or a fraction of one GPU; "
-            f"set {int(gpus)} or {int(gpus) + 1}"
-        )
     memory = config.cluster.memory_per_trial
     share = TrialResources(config.cluster.cpus_per_trial, gpus, parse_bytes(memory) if memory else 0, 0)
     slots = max(_slots(present, share), _slots(later, share))

@@ -264,8 +264,11 @@ class ClusterConfig(_Section):
 
     @model_validator(mode="after")
     def _sizes_parse(self) -> Self:
-        if isinstance(self.gpus_per_trial, float | int) and self.gpus_per_trial < 0:
-            raise ValueError(f"gpus_per_trial = {self.gpus_per_trial}: expected 0 or more")
+        gpus = self.gpus_per_trial
+        if isinstance(gpus, float | int) and (gpus < 0 or (gpus > 1 and gpus % 1)):
+            raise ValueError(
+                f"gpus_per_trial = {gpus:g}: expected 0, a fraction of one GPU, or a whole number"
+            )
         if self.memory_per_trial:
             parse_bytes(self.memory_per_trial)
         return self

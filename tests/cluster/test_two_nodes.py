@@ -65,7 +65,6 @@ def test_no_more_trials_at_once_than_asked_or_than_there_are() -> None:
         ),
         ({"cpus_per_trial": 2, "gpus_per_trial": 1}, "asks 2 CPU, 1 GPU; no node holds that"),
         ({"cpus_per_trial": 3, "gpus_per_trial": 0}, "asks 3 CPU, 0 GPU.*smaller cluster.cpus_per_trial"),
-        ({"gpus_per_trial": 1.5}, "whole number or a fraction of one GPU; set 1 or 2"),
     ],
 )
 def test_share_that_no_single_node_holds_is_refused(asked: dict[str, object], words: str) -> None:

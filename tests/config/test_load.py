@@ -65,6 +65,7 @@ def test_cross_checks_see_the_merged_whole():
         ("split.val=soon", r"'soon' is not an ISO date"),
         ("data.max_gap=3q", r"duration '3q': expected a number and a unit"),
         ("cluster.memory_per_trial=2 lots", r"size '2 lots': expected a number and a unit"),
+        ("cluster.gpus_per_trial=1.5", r"gpus_per_trial = 1.5: expected 0, a fraction of one GPU"),
         ("target.kind=column", r"needs target.column"),
         ("search.space={'optimizer.lr'={low=2,high=1}}", r"optimizer.lr: low = 2.0, high = 1.0"),
         ("foo", r"--set foo: expected section.field=value"),
