@@ -60,7 +60,7 @@ class FeaturesConfig(_Section):
     scale: Literal["standard", "none"] = "standard"
     """standard = subtract mean, divide by standard deviation, both of training rows only."""
     clip: float = Field(10.0, ge=0)
-    """Largest magnitude after scaling [standard deviations]; 0 = no clipping."""
+    """Largest magnitude after standard scaling [standard deviations]; 0 = no clipping."""
 
 
 class TargetConfig(_Section):

@@ -125,12 +125,18 @@ def _compute(name: str, bars: Bars, price: str) -> Series | None:
     kind, _, span = name.rpartition("_")
     if name in bars.columns and name not in _COMPUTED:
         return bars.columns[name]
-    if kind == "return":
-        return log_returns(price_series(bars, price)[0], int(span))
-    if kind == "volatility":
-        return _log_volatility(log_returns(price_series(bars, price)[0]), int(span))
+    if kind in ("return", "volatility"):
+        return _of_price(bars, price, kind, int(span))
     transform = _TRANSFORMS.get(name)
     return transform(bars) if transform else None
+
+
+def _of_price(bars: Bars, price: str, kind: str, span: int) -> Series | None:
+    try:
+        prices, _ = price_series(bars, price)
+    except DataError:  # a table of columns without a price can still be forecast
+        return None
+    return log_returns(prices, span) if kind == "return" else _log_volatility(log_returns(prices), span)
 
 
 def _log_volatility(returns: Series, span: int) -> Series:

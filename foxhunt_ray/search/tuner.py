@@ -95,10 +95,11 @@ def run_search(
         _request(resources),
     )
     scratch = folder.parent / ".ray" / folder.name
-    concurrent = config.search.concurrent or resources.concurrent
     with monitor.signals():
         try:
-            _fit(trainable, config, log=log, scratch=scratch, concurrent=concurrent, monitor=monitor)
+            _fit(
+                trainable, config, log=log, scratch=scratch, concurrent=resources.concurrent, monitor=monitor
+            )
         finally:
             monitor.end_running("interrupted", monitor.reason or "the search was aborted")
     if monitor.error is not None:

@@ -64,6 +64,11 @@ def test_the_default_takes_what_the_columns_allow_and_names_the_rest():
     assert any("volume_24" in n for n in notes) and any("spread" in n for n in notes)
 
 
+def test_columns_without_a_price_leave_the_calendar():
+    b = Bars("AAA", bars().ts_event, {"signal": bars().columns["signal"]})
+    assert choose_features([b], load_config())[0] == ("hour_sin", "hour_cos", "weekday_sin", "weekday_cos")
+
+
 def test_a_constant_volume_is_left_out():
     b = bars()
     b.columns["volume"][:] = 0

@@ -117,6 +117,12 @@ def test_normalised_windows_use_training_statistics_and_the_clip(prepared):
     torch.testing.assert_close(x.double(), want, rtol=1e-5, atol=1e-5)
 
 
+def test_unscaled_inputs_are_not_clipped(small_ray):
+    found = survey_market(config("features.scale=none"), market())
+    x = dump(prepare(found.config, found).stream("val", batch_size=64, shuffle=False))[0]
+    assert x[..., 0].max() > 100  # row numbers, as they are
+
+
 def test_writing_into_a_batch_leaves_the_store_as_it_was(prepared):
     before = dump(prepared.stream("val", batch_size=16, shuffle=False))[0]
     for batch in prepared.stream("val", batch_size=16, shuffle=False):

@@ -160,7 +160,7 @@ class Prepared:
     def _scaling(self) -> Scaling:
         features = self.config.features
         if features.scale == "none":
-            return Scaling(np.zeros_like(self.mean), np.ones_like(self.std), features.clip)
+            return Scaling(np.zeros_like(self.mean), np.ones_like(self.std), clip=0.0)
         return Scaling(self.mean, self.std, features.clip)
 
     def _indices(self) -> tuple[SymbolIndex, ...]:
