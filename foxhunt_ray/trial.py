@@ -109,9 +109,10 @@ def score(
 
 
 def baselines(prepared: Prepared, survey: Survey) -> dict[str, dict[str, float]]:
-    """Scores of zero, mean, last and ridge on all validation and test windows: {name: {"val/skill": ...}}.
+    """Scores of zero, mean, last and ridge on the windows of the trials: {name: {"val/skill": ...}}.
 
-    Ridge sees at most 200,000 training windows, spread over time.
+    The scopes are those of a trial: val (the subset of a report), val_full and test (all windows). Ridge sees
+    at most 200,000 training windows, spread over time.
     """
     config, scale = prepared.config, target_scale(prepared)
     found: dict[str, dict[str, float]] = {}
@@ -121,15 +122,23 @@ def baselines(prepared: Prepared, survey: Survey) -> dict[str, dict[str, float]]
 
     with stream("train", _RIDGE_WINDOWS) as train, stream("val") as val:
         ridge = fit_ridge(train, val, scale=scale)
-    for split in ("val", "test"):
-        if not len(prepared.windows(split)):
+    for scope, split, count in (
+        ("val", "val", config.train.eval_windows),
+        ("val_full", "val", None),
+        ("test", "test", None),
+    ):
+        windows = prepared.windows(split)
+        if not len(windows):
             continue
-        with stream(split) as batches:
+        last = survey.last(split)
+        if count is not None:
+            last = last[prepared.subset(windows, count)]
+        with stream(split, count) as batches:
             scores = score_baselines(
-                batches, last=survey.last(split), mean=(prepared.target.mean,), ridge=ridge, scale=scale
+                batches, last=last, mean=(prepared.target.mean,), ridge=ridge, scale=scale
             )
         for name, values in scores.items():
-            found.setdefault(name, {}).update({f"{split}/{key}": v for key, v in values.items()})
+            found.setdefault(name, {}).update({f"{scope}/{key}": v for key, v in values.items()})
     return found
 
 

@@ -122,7 +122,10 @@ def test_baselines_are_scored_on_the_windows_of_the_trials(base, prepared, found
     assert scores["zero"]["test/mse"] == pytest.approx(np.mean(truth.astype(float) ** 2), rel=1e-6)
     known = np.where(np.isnan(last), 0, last)
     assert scores["last"]["test/mse"] == pytest.approx(np.mean((truth - known) ** 2), rel=1e-6)
-    assert scores["zero"]["val/skill"] == 0
+    assert scores["zero"]["val/skill"] == scores["zero"]["val_full/skill"] == 0
+    shown = prepared.subset(prepared.windows("val"), prepared.config.train.eval_windows)
+    values = np.concatenate([t[e] for t, e in zip(found.targets, found.ends("val"), strict=True)])[shown]
+    assert scores["zero"]["val/mse"] == pytest.approx(np.mean(values.astype(np.float32).astype(float) ** 2))
 
 
 def test_the_device_is_what_ray_gave_and_torch_sees():

@@ -71,21 +71,20 @@ def locate(ends: Sequence[Rows], chunks: Chunks) -> Windows:
     return Windows(symbol, np.concatenate(ends), np.concatenate(chunk))
 
 
-def spread(windows: Windows, stamps: Rows, count: int, seed: int) -> Windows:
-    """At most ``count`` windows, one from each of ``count`` equal slices of time order, seeded.
+def spread(stamps: Rows, count: int, seed: int) -> Rows:
+    """Positions, increasing, of at most ``count`` windows: one from each equal slice of time order, seeded.
 
     Args:
-        windows: N windows in natural order.
-        stamps: int64 [N], the time by which to spread them.
+        stamps: int64 [N], the time of each window.
         count: how many to keep.
         seed: of the draw inside each slice.
     """
-    total = len(windows)
+    total = len(stamps)
     if count >= total:
-        return windows
+        return np.arange(total)
     by_time = np.argsort(stamps, kind="stable")
     place = (np.arange(count) + _stream(seed, 0, 1).random(count)) * total / count
-    return windows.take(np.sort(by_time[place.astype(np.int64)]))
+    return np.sort(by_time[place.astype(np.int64)])
 
 
 def pass_order(

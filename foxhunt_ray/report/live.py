@@ -119,9 +119,10 @@ def _about(state: RunState) -> Iterator[str]:
     yield "  ".join(part for part in (shown(info["name"]), target, names + more, span) if part)
     windows = "  ".join(f"{name} {count:,}" for name, count in data["windows"].items())
     resources = info["resources"]
-    yield f"windows {windows}   {resources['concurrent']} at once on {number(resources['cpus'])} CPUs" + (
-        f", {number(resources['gpus'])} GPUs" if resources["gpus"] else ""
+    each = f"{number(resources['cpus'])} CPU" + (
+        f" and {number(resources['gpus'])} GPU" if resources["gpus"] else ""
     )
+    yield f"windows {windows}   {resources['concurrent']} trials at once, {each} each"
 
 
 def _progress(state: RunState, now: Standing) -> Iterator[str]:

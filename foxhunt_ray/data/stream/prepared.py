@@ -111,7 +111,7 @@ class Prepared:
             )
         chosen = self.windows(split, context_length=length, stride=stride)
         if windows is not None:
-            chosen = spread(chosen, self._stamps(chosen), windows, self.config.seed)
+            chosen = chosen.take(self.subset(chosen, windows))
         if not len(chosen):
             raise DataError(
                 f"no window in split {split!r}: none has context_length {length} + horizon "
@@ -156,6 +156,10 @@ class Prepared:
             for index in self._indices()
         ]
         return locate(ends, self._store.chunks)
+
+    def subset(self, windows: Windows, count: int) -> Rows:
+        """Positions of the fixed, seeded ``count`` of ``windows`` that a report scores, spread over time."""
+        return spread(self._stamps(windows), count, self.config.seed)
 
     def _scaling(self) -> Scaling:
         features = self.config.features
