@@ -69,7 +69,7 @@ def feature_rows(bars: Bars, names: Sequence[str], price: str) -> NDArray[np.flo
         price: ``target.price``, from which returns and volatility are computed.
 
     Raises:
-        DataError: a column is absent, or an input has no finite value in any row.
+        DataError: a column is absent, or has no finite value in any row.
     """
     rows = np.empty((len(bars.ts_event), len(names)), np.float32)
     for number, name in enumerate(names):
@@ -81,7 +81,7 @@ def feature_rows(bars: Bars, names: Sequence[str], price: str) -> NDArray[np.flo
             )
         with np.errstate(over="ignore"):
             rows[:, number] = values
-        if len(values) and not np.isfinite(rows[:, number]).any():
+        if name not in _COMPUTED and len(values) and not np.isfinite(rows[:, number]).any():
             raise DataError(
                 f"{bars.symbol}: column {name!r} has no finite value in {len(values)} rows; "
                 "fill it or leave it out of features"
@@ -98,12 +98,10 @@ def log_returns(price: Series, lag: int = 1) -> Series:
 
 
 def _is_useful(name: str, bars: Sequence[Bars], config: Config) -> bool:
-    for one in bars:
-        values = _compute(name, one, config.target.price)
-        finite = values[np.isfinite(values)] if values is not None else ()
-        if len(finite) == 0 or np.ptp(finite) == 0:
-            return False
-    return True
+    """Whether every symbol's columns allow it and it varies in one at least (another may be too short)."""
+    series = [_compute(name, one, config.target.price) for one in bars]
+    finite = [values[np.isfinite(values)] for values in series if values is not None]
+    return len(finite) == len(series) and any(len(v) and np.ptp(v) > 0 for v in finite)
 
 
 def _matching(bars: Sequence[Bars], patterns: Sequence[str]) -> list[str]:

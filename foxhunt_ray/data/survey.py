@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foxhunt_ray.config import Choices, Config, Range, parse_duration
+from foxhunt_ray.data.discover import listed
 from foxhunt_ray.data.features import choose_features, feature_rows
 from foxhunt_ray.data.prices import price_series
 from foxhunt_ray.data.schema import Bars, Market, read_market
@@ -183,9 +184,13 @@ def survey_market(
     first = min(int(b.ts_event[0]) for b in bars)
     last = max(int(b.ts_event[-1]) for b in bars)
     spans = split_spans(config, first, last)
-    return Survey(
+    found = Survey(
         config, market, names, rows, targets, index, spans, longest_context(config), gap, tuple(notes)
     )
+    unused = [b.symbol for b, ends in zip(bars, found.ends(None), strict=True) if not len(ends)]
+    if unused and len(unused) < len(bars):
+        found = replace(found, notes=(*notes, f"too short or too gappy for one window: {listed(unused)}"))
+    return found
 
 
 def longest_context(config: Config) -> int:
