@@ -123,7 +123,7 @@ def _config(source: Path, overrides: Sequence[str]) -> Config:
     changed = [s for s in ("features", "target", "model") if getattr(merged, s) != getattr(saved, s)]
     if changed:
         raise ConfigError(
-            f"--set {changed[0]}...: a trained model keeps its {', '.join(changed)}; leave it out, or train "
-            "anew"
+            f"--set {changed[0]}...: a model is used with the {changed[0]} settings it was trained with; "
+            "leave this out, or train anew"
         )
     return merged

@@ -75,9 +75,10 @@ def feature_rows(bars: Bars, names: Sequence[str], price: str) -> NDArray[np.flo
     for number, name in enumerate(names):
         values = _compute(name, bars, price)
         if values is None:
+            lacks = "its columns do not give" if name in _COMPUTED else "has no column"
             raise DataError(
-                f"{bars.symbol}: no column {name!r}, which the model needs; columns: "
-                f"{', '.join(sorted(bars.columns))}"
+                f"{bars.symbol}: {lacks} {name!r}, which the model needs; columns: "
+                f"{', '.join(sorted(bars.columns))}; bring data with the columns that it was trained on"
             )
         with np.errstate(over="ignore"):
             rows[:, number] = values
