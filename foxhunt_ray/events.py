@@ -22,6 +22,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -109,18 +110,28 @@ class EventLog:
         self._file = path.open("a", encoding="utf-8")
 
     def append(self, kind: str, **fields: Any) -> None:
-        """Write one event durably, then apply it. Numbers that are not finite are stored as null."""
+        """Write one event durably, then apply it. Numbers that are not finite are stored as null.
+
+        Raises:
+            CheckpointError: the storage is full or gone.
+        """
         event = {"t": time.time(), "kind": kind, **_finite(fields)}
-        self._file.write(json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            self._file.write(json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as err:
+            raise CheckpointError(
+                f"{self.path}: cannot be written ({err.strerror}); free the storage, then use --resume"
+            ) from err
         self.state.apply(event)
         for listener in self.listeners:
             listener(event, self.state)
 
     def close(self) -> None:
         """Close the file; the log can be opened again."""
-        self._file.close()
+        with suppress(OSError):  # what could not be written, ``append`` has told
+            self._file.close()
 
 
 def fold(path: Path) -> RunState:

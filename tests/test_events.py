@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -159,3 +160,16 @@ def test_text_and_numbers_come_back_as_they_were(
     log.append("trial_started", trial="t0001", values=values, device="cpu")
     log.close()
     assert fold(log.path).trials["t0001"].values == values
+
+
+def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    log = EventLog(tmp_path / "events.jsonl")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        CheckpointError, match=r"events\.jsonl: cannot be written \(No space left on device\)"
+    ):
+        log.append("run_ended", status="finished")
+    log.close()

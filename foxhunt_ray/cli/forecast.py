@@ -24,9 +24,8 @@ def predict(options: argparse.Namespace, argv: Sequence[str]) -> int:
         )
     import pyarrow.parquet as pq
 
-    prepare_environment(
-        load_config(None, overrides(options))
-    )  # before the first import of Ray, in the next line
+    # Before the first import of Ray, in the next line.
+    prepare_environment(load_config(None, overrides(options)))
     from foxhunt_ray.predict import predict as forecast
 
     table = forecast(Path(options.folder), overrides(options))

@@ -6,6 +6,7 @@ import argparse
 import datetime as dt
 import json
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,12 +54,22 @@ def _run(options: argparse.Namespace, argv: Sequence[str], *, verb: str) -> int:
         print(line, file=stream, flush=True)
     folder = create_run(out, name, resume=options.resume)
     prepare_environment(config)  # before the first import of Ray, in the next line
-    with RunLock(folder):
-        from foxhunt_ray.cli.session import run_in, train_one, tune_trials
+    try:
+        with RunLock(folder):
+            from foxhunt_ray.cli.session import run_in, train_one, tune_trials
 
-        drive = tune_trials if verb == "tune" else train_one
-        outcome, results = run_in(folder.resolve(), config, found, drive=drive, argv=argv, stream=stream)
+            drive = tune_trials if verb == "tune" else train_one
+            outcome, results = run_in(folder.resolve(), config, found, drive=drive, argv=argv, stream=stream)
+    finally:
+        _discard_unstarted(folder)
     return _report(outcome, results, folder=folder, verb=verb, as_json=options.json)
+
+
+def _discard_unstarted(folder: Path) -> None:
+    """Remove the folder of a run that was refused before it began, so that its name stays free."""
+    log = folder / "events.jsonl"
+    if not log.exists() or not fold(log).info:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _config(options: argparse.Namespace, out: str, verb: str) -> Config:
@@ -87,7 +98,10 @@ def _saved_config(options: argparse.Namespace, folder: Path) -> Config:
         raise ConfigError(
             "--config with --resume: a run goes on with its own config; use --set, or a new --name"
         )
-    began = load_config(fold(folder / "events.jsonl").info.get("config"))
+    info = fold(folder / "events.jsonl").info
+    if not info:
+        raise ConfigError(f"{folder}: was ended before its run began; remove it, and start without --resume")
+    began = load_config(info["config"])
     config = load_config(began.model_dump(mode="json", by_alias=True), overrides(options))
     now, then = (c.model_dump(exclude={*_RESUMABLE, "data"}) for c in (config, began))
     changed = [section for section in now if now[section] != then[section]]
@@ -128,6 +142,9 @@ def _report(outcome: Outcome, results: dict[str, Any], *, folder: Path, verb: st
         print(json.dumps(results))
     elif results:
         print_summary(results, folder=str(folder), stream=sys.stdout)
+    if not results:
+        print("foxhunt: interrupted before the first trial; nothing is kept", file=sys.stderr)
+        return 128 + (outcome.signal or 0)
     if outcome.signal is not None:
         again = f"foxhunt {verb} --out {folder.parent} --name {folder.name} --resume"
         print(f"foxhunt: interrupted, state saved; go on with: {again}", file=sys.stderr)

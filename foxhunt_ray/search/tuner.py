@@ -102,6 +102,7 @@ def run_search(
             )
         finally:
             monitor.end_running("interrupted", monitor.reason or "the search was aborted")
+            shutil.rmtree(scratch, ignore_errors=True)
     if monitor.error is not None:
         raise SearchError(f"{log.path}: {monitor.reason} ({one_line(monitor.error)})") from monitor.error
     return Outcome(_status(config, log.state, monitor), monitor.reason, monitor.signal)

@@ -106,6 +106,12 @@ def resume_of_nothing(tmp):
     return ["--name", "never", "--resume"], "nothing to go on with"
 
 
+def resume_of_a_run_that_never_began(tmp):
+    (tmp / "early").mkdir()
+    (tmp / "early" / "events.jsonl").write_text("")
+    return ["--name", "early", "--resume"], "early: was ended before its run began"
+
+
 def resume_without_a_name(tmp):
     return ["--resume"], "--resume needs --name"
 
@@ -134,6 +140,7 @@ CASES = [
     name_leaves_the_folder,
     existing_name,
     resume_of_nothing,
+    resume_of_a_run_that_never_began,
     resume_without_a_name,
     no_validation,
 ]

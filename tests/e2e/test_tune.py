@@ -66,6 +66,7 @@ def test_it_prints_at_most_thirty_lines_and_no_library_speaks(run):
 
 def test_the_folder_holds_what_prediction_needs(run, tiny, market):
     best = run[0] / "best"
+    assert not (run[0].parent / ".ray" / "first").exists()
     assert {p.name for p in best.iterdir()} == {
         "config.toml",
         "metrics.json",
@@ -167,3 +168,4 @@ def test_a_gpu_that_is_not_there_is_refused_with_what_is(foxhunt, market, tiny, 
     )
     assert done.returncode == 2
     assert re.search(r"each trial asks 1 CPU, 64 GPU; .* has \d+ CPU, \d GPU", done.stderr)
+    assert not (tmp_path / "gpu").exists()  # the name is still free
