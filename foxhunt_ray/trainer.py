@@ -10,31 +10,26 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from foxhunt_ray import cluster, trial
 from foxhunt_ray.config import Config, load_config, with_values
-from foxhunt_ray.data import prepare, survey
+from foxhunt_ray.data import Prepared, prepare, survey
 from foxhunt_ray.errors import ConfigError
 
 _REPORTS = 20  # a trial, unless train.report_every is given
 
 
-@dataclass(frozen=True)
-class Trained:
+class Trained(NamedTuple):
     """What a training left.
 
     Attributes:
         metrics: those of the last report, val_full/* among them.
         checkpoint: the weights of the best report, as safetensors.
-        steps: optimiser steps taken.
-        windows: training windows of one pass.
     """
 
     metrics: dict[str, float]
     checkpoint: Path
-    steps: int
-    windows: int
 
 
 @dataclass(frozen=True)
@@ -81,15 +76,14 @@ class Mamba2Trainer:
         folder = self.folder or Path("runs") / f"mamba2-{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}"
         with cluster.connect(config, data_bytes=sum(rows.nbytes for rows in found.rows)):
             prepared = prepare(config, found)
-            windows = len(prepared.windows("train"))
-            config = _as_steps(config, windows, self.epochs, given=params or {})
+            config = _as_steps(config, prepared, self.epochs, given=params or {})
             device = trial.pick_device(cluster.trial_resources(config).gpus)
             *_, last = trial.run(config, prepared, folder=folder, device=device)
-        return Trained(last.metrics, folder / "best" / "model.safetensors", last.step, windows)
+        return Trained(last.metrics, folder / "best" / "model.safetensors")
 
 
-def _as_steps(config: Config, windows: int, epochs: int, *, given: Mapping[str, Any]) -> Config:
+def _as_steps(config: Config, prepared: Prepared, epochs: int, *, given: Mapping[str, Any]) -> Config:
     """``epochs`` passes in optimiser steps, the unit of a trial's length."""
-    steps = epochs * -(-windows // config.train.batch_size)
+    steps = epochs * -(-len(prepared.windows("train")) // config.train.batch_size)
     every = {} if "train.report_every" in given else {"train.report_every": max(1, steps // _REPORTS)}
     return with_values(config, {"train.max_steps": steps} | every)

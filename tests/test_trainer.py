@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from foxhunt_ray import Mamba2Trainer
+from foxhunt_ray.config import load_config
+from foxhunt_ray.data import survey
 from foxhunt_ray.errors import ConfigError
+from foxhunt_ray.train.loop import resume_step
 
 pytestmark = pytest.mark.cluster
 PARAMS = {
@@ -28,11 +31,12 @@ def test_epochs_are_passes_and_loading_ahead_changes_no_result(small_ray, market
         .train_with_params(PARAMS)
         for enabled in (True, False)
     ]
-    ahead, on_demand = (t.metrics for t in trained)
+    (ahead, checkpoint), (on_demand, _) = trained
     for key in ("train/loss", "val/loss", "val_full/skill"):
         assert ahead[key] == on_demand[key]
-    assert all(t.checkpoint.is_file() for t in trained)
-    assert trained[0].steps == 2 * -(-trained[0].windows // 500)
+    assert checkpoint == tmp_path / "True" / "best" / "model.safetensors" and checkpoint.is_file()
+    windows = survey(load_config(None, PARAMS | {"data.path": str(market)})).window_counts()["train"]
+    assert resume_step(tmp_path / "True") == 2 * -(-windows // 500)
 
 
 def test_it_can_be_configured_without_being_changed():
