@@ -56,7 +56,7 @@ def predict(folder: Path, overrides: Sequence[str] = ()) -> pa.Table:
     try:
         found = survey_market(config, market, features=names, max_gap=statistics["max_gap_ns"])
     except DataError as err:
-        raise DataError(f"{config.data.path}: {err}") from err
+        raise DataError(f"{config.data.where}: {err}") from err
     weights = folder / "best" / "model.safetensors"
     with cluster.connect(config, data_bytes=sum(r.nbytes for r in found.rows)):
         prepared = put_rows(
@@ -67,7 +67,7 @@ def predict(folder: Path, overrides: Sequence[str] = ()) -> pa.Table:
         )
         if not len(prepared.windows("all")):
             raise DataError(
-                f"{config.data.path}: no window of {config.data.context_length} bars in a row without a gap "
+                f"{config.data.where}: no window of {config.data.context_length} bars in a row without a gap "
                 "or a missing value; bring more bars"
             )
         _, forecasts = trial.score(config, prepared, weights, splits=("all",))["all"]

@@ -21,9 +21,9 @@ def check(options: argparse.Namespace, argv: Sequence[str]) -> int:
 
     config = load_config(options.config, overrides(options))
     if (
-        config.data.path and not options.json
+        config.data.paths and not options.json
     ):  # before the survey, which may refuse what is accounted for here
-        for entry in discover(config.data.path):
+        for entry in discover(config.data.paths):
             print(f"{entry.status:7} {entry.path}" + (f"  ({entry.reason})" if entry.reason else ""))
     found = survey(config)
     if options.json:
@@ -62,7 +62,7 @@ def contract(found: Any) -> list[str]:
     symbols = " ".join(data["symbols"][:6]) + (" ..." if len(data["symbols"]) > 6 else "")
     windows = ", ".join(f"{name} {count:,}" for name, count in data["windows"].items())
     what = f"{target.kind} of {target.column}" if target.kind == "column" else target.kind
-    where = found.config.data.path or "built-in synthetic market"
+    where = found.config.data.where if found.config.data.paths else "built-in synthetic market"
     return [
         f"data: {', '.join([where, *files])}, {data['rows']:,} rows: {symbols}",
         f"features: {' '.join(data['features'])}",

@@ -46,7 +46,7 @@ def _run(options: argparse.Namespace, argv: Sequence[str], *, verb: str) -> int:
     found = survey(config)
     if not found.window_counts()["val"]:
         raise DataError(
-            f"{config.data.path or 'the synthetic market'}: no validation window, but training is steered by "
+            f"{config.data.where}: no validation window, but training is steered by "
             "validation; give split.val more of the data, or lower data.context_length or target.horizon"
         )
     stream = sys.stderr if options.json else sys.stdout
@@ -79,9 +79,10 @@ def _config(options: argparse.Namespace, out: str, verb: str) -> Config:
         config = _saved_config(options, create_run(out, options.name, resume=True))
     else:
         config = load_config(options.config, overrides(options))
-    if in_ray_job() and config.data.path and not _is_absolute(config.data.path):
+    relative = [path for path in config.data.paths if not _is_absolute(path)]
+    if in_ray_job() and relative:
         raise ConfigError(
-            f"--data {config.data.path}: is relative, but the working directory of a Ray job is a copy that "
+            f"--data {relative[0]}: is relative, but the working directory of a Ray job is a copy that "
             "is thrown away; give an absolute path that every node sees"
         )
     if verb == "train":  # what is searched does not matter, and one trial is all there is
@@ -131,7 +132,10 @@ def _is_absolute(path: str) -> bool:
 
 def _default_name(config: Config) -> str:
     """Name of the data and the UTC time, such as fx_hourly-20260102-030405."""
-    data = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(config.data.path or "synthetic").stem).strip("-._") or "run"
+    data = (
+        re.sub(r"[^A-Za-z0-9._-]+", "-", Path((*config.data.paths, "synthetic")[0]).stem).strip("-._")
+        or "run"
+    )
     return f"{data[:40]}-{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}"
 
 

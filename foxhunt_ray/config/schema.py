@@ -2,119 +2,17 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from foxhunt_ray.config.units import parse_bytes, parse_duration
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        use_attribute_docstrings=True,
-        allow_inf_nan=False,
-        populate_by_name=True,
-    )
+from foxhunt_ray.config.data import DataConfig, FeaturesConfig, SplitConfig, TargetConfig
+from foxhunt_ray.config.section import Section
+from foxhunt_ray.config.units import parse_bytes
 
 
-class DataConfig(_Section):
-    """What is read, and how rows become windows."""
-
-    path: str = ""
-    """File, folder or glob of parquet; empty = the built-in synthetic market."""
-    context_length: int = Field(64, ge=1, le=65536)
-    """Input length L of a window [bars]."""
-    stride: int = Field(1, ge=1, le=65536)
-    """Distance between the starts of training windows, counted from a segment's first row [bars]."""
-    max_gap: str = ""
-    """Longest step between two bars of one segment [duration]; empty = 1.5 x the usual step."""
-    timezone: str = ""
-    """IANA zone of stamps that carry none; empty = UTC."""
-    symbols: tuple[str, ...] = ()
-    """Symbols to use; empty = all."""
-    time_column: str = ""
-    """Column that holds the bar's stamp; empty = found by type and name."""
-    symbol_column: str = ""
-    """Column that holds the symbol; empty = found by name, else hive key, else file name."""
-
-    @field_validator("max_gap")
-    @classmethod
-    def _gap_is_a_duration(cls, value: str) -> str:
-        if value:
-            parse_duration(value)
-        return value
-
-
-class FeaturesConfig(_Section):
-    """Which inputs the model sees."""
-
-    groups: tuple[Literal["all", "returns", "range", "volatility", "volume", "calendar"], ...] = ("all",)
-    """Named groups computed from prices; "all" = those the columns allow; empty = none."""
-    columns: tuple[str, ...] = ()
-    """Columns of the files used as they are; globs allowed."""
-    scale: Literal["standard", "none"] = "standard"
-    """standard = subtract mean, divide by standard deviation, both of training rows only."""
-    clip: float = Field(10.0, ge=0)
-    """Largest magnitude after standard scaling [standard deviations]; 0 = no clipping."""
-
-
-class TargetConfig(_Section):
-    """What is forecast."""
-
-    kind: Literal["realised_vol", "log_return", "column"] = "realised_vol"
-    """realised_vol = log of root mean square one-step return; log_return; column = a column's value."""
-    column: str = ""
-    """Column to forecast when kind = "column"."""
-    horizon: int = Field(24, ge=1, le=65536)
-    """Distance from the last input bar to the target bar [bars]."""
-    price: str = "auto"
-    """auto = close, else the mid of bid and ask; or close, mid, or a column's name."""
-
-    @model_validator(mode="after")
-    def _column_is_named(self) -> Self:
-        if self.kind == "column" and not self.column:
-            raise ValueError('target.kind = "column" needs target.column, the name of the column to forecast')
-        return self
-
-
-class SplitConfig(_Section):
-    """Chronological train, validation and test spans, as fractions of the time span or start dates."""
-
-    train: float | str = 0.7
-    """Fraction of the pooled time span, or the date at which training starts."""
-    val: float | str = 0.15
-    """Fraction of the pooled time span (0 = none), or the date at which validation starts."""
-    test: float | str = 0.15
-    """Fraction of the pooled time span (0 = none), or the date at which the test starts."""
-    embargo: str = "0s"
-    """Span after each boundary in which no window may end [duration]."""
-
-    @model_validator(mode="after")
-    def _spans_are_consistent(self) -> Self:
-        parse_duration(self.embargo)
-        parts = (self.train, self.val, self.test)
-        dates = [p for p in parts if isinstance(p, str)]
-        for text in dates:
-            try:
-                dt.datetime.fromisoformat(text)
-            except ValueError as err:
-                raise ValueError(f"{text!r} is not an ISO date such as 2016-01-01") from err
-        if dates and not (isinstance(self.val, str) and isinstance(self.test, str)):
-            raise ValueError("give val and test both as start dates, or all three as fractions")
-        fractions = [p for p in parts if isinstance(p, float | int)]
-        if not dates and (min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6):
-            raise ValueError(f"fractions {parts} must be at least 0 and sum to 1")
-        if not dates and self.train == 0:
-            raise ValueError("train is 0: nothing to learn from")
-        return self
-
-
-class LoaderConfig(_Section):
+class LoaderConfig(Section):
     """How batches reach the device."""
 
     mode: Literal["async", "sync"] = "async"
@@ -123,7 +21,7 @@ class LoaderConfig(_Section):
     """Batches, and chunks of rows, prepared ahead [count]."""
 
 
-class ModelConfig(_Section):
+class ModelConfig(Section):
     """Mamba-2 sizes, in the letters of arXiv 2405.21060."""
 
     d_model: int = Field(32, ge=1, le=8192)
@@ -160,7 +58,7 @@ class ModelConfig(_Section):
         return self
 
 
-class OptimizerConfig(_Section):
+class OptimizerConfig(Section):
     """AdamW with warm-up and decay."""
 
     lr: float = Field(2e-3, gt=0, le=1)
@@ -175,7 +73,7 @@ class OptimizerConfig(_Section):
     """Shape of the rate after the warm-up."""
 
 
-class TrainConfig(_Section):
+class TrainConfig(Section):
     """The length of a trial and what it reports."""
 
     batch_size: int = Field(64, ge=1, le=65536)
@@ -190,7 +88,7 @@ class TrainConfig(_Section):
     """Validation windows scored at each report, spread over time."""
 
 
-class Range(_Section):
+class Range(Section):
     """A numeric range of the search space."""
 
     low: float
@@ -206,7 +104,7 @@ class Range(_Section):
         return self
 
 
-class Choices(_Section):
+class Choices(Section):
     """A list of values of the search space."""
 
     choices: tuple[str | int | float | bool, ...] = Field(min_length=1)
@@ -229,7 +127,7 @@ _SPACE: dict[str, Any] = {
 }
 
 
-class SearchConfig(_Section):
+class SearchConfig(Section):
     """How many trials, who suggests them, who stops them early."""
 
     trials: int = Field(20, ge=1, le=100_000)
@@ -250,7 +148,7 @@ class SearchConfig(_Section):
     """Config paths and their ranges or choices; a given table replaces the default one."""
 
 
-class ClusterConfig(_Section):
+class ClusterConfig(Section):
     """Where trials run and what each may use."""
 
     address: str = ""
@@ -274,7 +172,7 @@ class ClusterConfig(_Section):
         return self
 
 
-class Config(_Section):
+class Config(Section):
     """The whole configuration; immutable, and equal after a round trip through TOML."""
 
     seed: int = Field(0, ge=0, lt=2**31)

@@ -46,15 +46,20 @@ class FileEntry:
     """Rows by the footer; 0 unless the file is read."""
 
 
-def discover(path: str) -> list[FileEntry]:
-    """Every file that ``path`` stands for, sorted by path, with what becomes of it.
+def discover(paths: Sequence[str]) -> list[FileEntry]:
+    """Every file that the paths stand for, sorted by path, each once, with what becomes of it.
 
     Args:
-        path: a parquet file (any suffix), a folder (searched to its depths), or a glob of files and folders.
+        paths: parquet files (any suffix), folders (searched to their depths), or globs of files and folders.
 
     Raises:
-        DataError: the path does not exist, is a URI, matches nothing, or holds no parquet file at all.
+        DataError: a path does not exist, is a URI, matches nothing, or holds no parquet file at all.
     """
+    found = {entry.path: entry for path in paths for entry in _discover(path)}
+    return [found[path] for path in sorted(found)]
+
+
+def _discover(path: str) -> list[FileEntry]:
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path):
         raise DataError(
             f"{path}: remote storage is not read yet; copy the files to a disk and give that path"

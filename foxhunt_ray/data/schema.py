@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foxhunt_ray.config import Config
 from foxhunt_ray.data.discover import FileEntry, discover, listed
-from foxhunt_ray.data.layout import read_layout, require_alike
-from foxhunt_ray.data.merge import merge
-from foxhunt_ray.data.notes import reading_notes, value_notes
-from foxhunt_ray.data.reading import read_file, require_one_clock
-from foxhunt_ray.data.symbols import require_symbol_names
+from foxhunt_ray.data.findings import Finding, note
+from foxhunt_ray.data.source.layout import read_layout, require_alike
+from foxhunt_ray.data.source.merge import merge
+from foxhunt_ray.data.source.notes import reading_notes, value_notes
+from foxhunt_ray.data.source.reading import read_file, require_one_clock
+from foxhunt_ray.data.source.symbols import require_symbol_names
 from foxhunt_ray.errors import DataError
 
 _SHOWN = 3  # refusals in one message
@@ -49,14 +50,19 @@ class Market:
     Attributes:
         bars: one entry a symbol, sorted by symbol.
         files: an account of every file that was found.
-        notes: one line for each thing that was detected or assumed.
+        findings: what was detected, assumed, or cannot be decided without the user.
         dropped: rows left out, by reason.
     """
 
     bars: tuple[Bars, ...]
     files: tuple[FileEntry, ...] = ()
-    notes: tuple[str, ...] = ()
-    dropped: dict[str, int] | None = None
+    findings: tuple[Finding, ...] = ()
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The findings that do not stop a run, a sentence each."""
+        return tuple(str(f) for f in self.findings if f.level != "refusal")
 
 
 def read_market(config: Config) -> Market:
@@ -69,7 +75,7 @@ def read_market(config: Config) -> Market:
         DataError: a file, column or value that cannot be used; names the file.
         ConfigError: ``data.timezone`` is not a zone.
     """
-    files = discover(config.data.path)
+    files = discover(config.data.paths)
     _require_readable(files)
     layouts = [read_layout(entry, config) for entry in files if entry.status == "read"]
     require_symbol_names([x.path for x in layouts if x.symbol_source == "file names"])
@@ -80,14 +86,16 @@ def read_market(config: Config) -> Market:
     readings = [read_file(x, timezone=config.data.timezone, wanted=wanted) for x in layouts]
     require_one_clock(readings)
     there = by_file.union(*(r.symbols for r in readings))
-    _require_known(wanted, there, config.data.path)
+    _require_known(wanted, there, config.data.where)
     merged = {s: merge(s, [r.pieces[s] for r in readings if s in r.pieces]) for s in sorted(wanted or there)}
     bars = tuple(Bars(s, piece.ts_event, piece.columns) for s, (piece, _) in merged.items())
     notes = reading_notes(readings, list(merged), config) + value_notes({b.symbol: b.columns for b in bars})
     repeats = sum(count for _, count in merged.values())
     if repeats:
         notes.append(f"rows that repeat another one exactly are dropped: {repeats}")
-    return Market(bars, tuple(files), tuple(notes), {"exact duplicate": repeats} if repeats else {})
+    return Market(
+        bars, tuple(files), tuple(map(note, notes)), {"exact duplicate": repeats} if repeats else {}
+    )
 
 
 def _require_readable(files: Sequence[FileEntry]) -> None:

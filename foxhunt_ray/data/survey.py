@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from foxhunt_ray.config import Choices, Config, Range, parse_duration
 from foxhunt_ray.data.discover import listed
 from foxhunt_ray.data.features import choose_features, feature_rows
+from foxhunt_ray.data.findings import Finding, note
 from foxhunt_ray.data.prices import price_series
 from foxhunt_ray.data.schema import Bars, Market, read_market
 from foxhunt_ray.data.split import Span, iso, split_spans
@@ -39,7 +40,7 @@ class Survey:
         spans: the splits, by name.
         context_length: the longest L that the config or its search space asks for [bars].
         max_gap: longest step inside a segment [ns].
-        notes: what was detected or assumed, one sentence each.
+        findings: what was detected or assumed.
     """
 
     config: Config
@@ -51,7 +52,12 @@ class Survey:
     spans: dict[str, Span]
     context_length: int
     max_gap: int
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The findings that do not stop a run, a sentence each."""
+        return tuple(str(f) for f in self.findings if f.level != "refusal")
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -72,7 +78,7 @@ class Survey:
                 span,
                 context_length=self.context_length,
                 stride=self.config.data.stride,
-                horizon=self.config.target.horizon,
+                horizon=self.config.target.longest,
                 known_target=known_target,
             )
             for index in self.index
@@ -84,7 +90,7 @@ class Survey:
 
     def last(self, split: str) -> NDArray[np.float64]:
         """Forecast "as over the last h rows" of each window of a split: float64 [N, 1], NaN = none."""
-        horizon = self.config.target.horizon
+        horizon = self.config.target.longest
         parts = [last_values(t, horizon)[e] for t, e in zip(self.targets, self.ends(split), strict=True)]
         return np.concatenate(parts)[:, None]
 
@@ -105,7 +111,7 @@ class Survey:
             "features": list(self.features),
             "windows": self.window_counts(),
             "splits": self._split_times(),
-            "dropped": dict(self.market.dropped or {}),
+            "dropped": dict(self.market.dropped),
         }
         return data | ({"ceilings": ceilings} if (ceilings := self._ceilings()) else {})
 
@@ -143,9 +149,9 @@ def survey(config: Config) -> Survey:
         return _with_windows(survey_market(config, synthetic_market(config.seed)), "the synthetic market")
     market = read_market(config)
     try:
-        return _with_windows(survey_market(config, market), config.data.path)
+        return _with_windows(survey_market(config, market), config.data.where)
     except DataError as err:
-        raise DataError(f"{config.data.path}: {err}") from err
+        raise DataError(f"{config.data.where}: {err}") from err
 
 
 def survey_market(
@@ -163,17 +169,17 @@ def survey_market(
         DataError: a column that features or target need is not there or empty.
         ConfigError: split dates outside the data.
     """
-    bars, notes = market.bars, list(market.notes)
+    bars, findings = market.bars, list(market.findings)
     step = usual_step(bars)
     gap = max_gap or (parse_duration(config.data.max_gap) if config.data.max_gap else step * 3 // 2)
     if features:
         names = tuple(features)
     else:
         names, more = choose_features(bars, config)
-        notes += more
+        findings += map(note, more)
     if config.target.kind != "column":
-        notes.append(f"price: {price_series(bars[0], config.target.price)[1]}")
-    notes.append(f"usual step {_duration(step)}; a longer step than {_duration(gap)} ends a segment")
+        findings.append(note(f"price: {price_series(bars[0], config.target.price)[1]}"))
+    findings.append(note(f"usual step {_duration(step)}; a longer step than {_duration(gap)} ends a segment"))
     rows = tuple(feature_rows(b, names, config.target.price) for b in bars)
     segments = [segment_first(b.ts_event, gap) for b in bars]
     targets = tuple(target_rows(b, config, s) for b, s in zip(bars, segments, strict=True))
@@ -185,11 +191,14 @@ def survey_market(
     last = max(int(b.ts_event[-1]) for b in bars)
     spans = split_spans(config, first, last)
     found = Survey(
-        config, market, names, rows, targets, index, spans, longest_context(config), gap, tuple(notes)
+        config, market, names, rows, targets, index, spans, longest_context(config), gap, tuple(findings)
     )
     unused = [b.symbol for b, ends in zip(bars, found.ends(None), strict=True) if not len(ends)]
     if unused and len(unused) < len(bars):
-        found = replace(found, notes=(*notes, f"too short or too gappy for one window: {listed(unused)}"))
+        found = replace(
+            found,
+            findings=(*findings, note(f"too short or too gappy for one window: {listed(unused)}")),
+        )
     return found
 
 
@@ -221,10 +230,10 @@ def _with_windows(found: Survey, where: str) -> Survey:
     if not found.window_counts()["train"]:
         config = found.config
         longest = max(int(np.diff(np.append(i.segment_first, len(i.ts_event))).max()) for i in found.index)
-        need = found.context_length + config.target.horizon
+        need = found.context_length + config.target.longest
         raise DataError(
             f"no training window in {where}: context_length {found.context_length} + horizon "
-            f"{config.target.horizon} need {need} bars in a row without a gap or a missing value before the "
+            f"{config.target.longest} need {need} bars in a row without a gap or a missing value before the "
             f"end of the training span; the longest segment has {longest}. Lower data.context_length or "
             "target.horizon, raise data.max_gap, or bring more bars"
         )

@@ -19,6 +19,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from foxhunt_ray.data.findings import note
 from foxhunt_ray.data.schema import Bars, Market
 from foxhunt_ray.errors import ConfigError, DataError
 
@@ -55,8 +56,8 @@ def synthetic_market(seed: int = 0, *, n_symbols: int = 4, n_bars: int = 7000) -
             "and 2 bars; raise n_symbols or n_bars"
         )
     bars = [_bars(seed, number, n_bars) for number in range(n_symbols)]
-    note = f"built-in synthetic market (seed {seed}): hourly bars made by a formula, not real data"
-    return Market(tuple(sorted(bars, key=lambda b: b.symbol)), notes=(note,))
+    made = f"built-in synthetic market (seed {seed}): hourly bars made by a formula, not real data"
+    return Market(tuple(sorted(bars, key=lambda b: b.symbol)), findings=(note(made),))
 
 
 def best_possible(market: Market) -> dict[str, NDArray[np.float64]]:

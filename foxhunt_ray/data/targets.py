@@ -36,7 +36,7 @@ def target_rows(bars: Bars, config: Config, segments: Rows) -> NDArray[np.float6
         DataError: the target column or the price is not there, or has no usable value.
     """
     target, n = config.target, len(bars.ts_event)
-    horizon = target.horizon
+    horizon = target.longest
     out = np.full(n, np.nan)
     if n > horizon:
         values = _column(bars, target.column) if target.kind == "column" else _price(bars, target.price)

@@ -19,6 +19,10 @@ def write(path: Path, rows: int = 3) -> Path:
     return path
 
 
+def found(path: str) -> list[FileEntry]:
+    return discover([path])
+
+
 def only(entries: list[FileEntry]) -> FileEntry:
     assert len(entries) == 1
     return entries[0]
@@ -26,25 +30,25 @@ def only(entries: list[FileEntry]) -> FileEntry:
 
 def test_one_file_is_read_and_its_rows_counted(tmp_path: Path) -> None:
     file = write(tmp_path / "EURUSD.parquet", rows=5)
-    assert discover(str(file)) == [FileEntry(str(file), "read", rows=5)]
+    assert found(str(file)) == [FileEntry(str(file), "read", rows=5)]
 
 
 def test_a_file_that_is_named_itself_needs_no_suffix(tmp_path: Path) -> None:
-    assert only(discover(str(write(tmp_path / "_part-0")))).status == "read"
+    assert only(found(str(write(tmp_path / "_part-0")))).status == "read"
 
 
 def test_a_folder_is_searched_to_its_depths_and_sorted_by_path(tmp_path: Path) -> None:
     names = ["b.parquet", "a/z.pq", "a/b/c.PARQUET"]
     for name in names:
         write(tmp_path / name)
-    found = [os.path.relpath(e.path, tmp_path) for e in discover(str(tmp_path))]
-    assert found == ["a/b/c.PARQUET", "a/z.pq", "b.parquet"]
+    seen = [os.path.relpath(e.path, tmp_path) for e in found(str(tmp_path))]
+    assert seen == ["a/b/c.PARQUET", "a/z.pq", "b.parquet"]
 
 
 def test_a_relative_path_stays_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "bars" / "A.parquet")
     monkeypatch.chdir(tmp_path)
-    assert only(discover("bars")).path == "bars/A.parquet"
+    assert only(found("bars")).path == "bars/A.parquet"
 
 
 @pytest.mark.parametrize(
@@ -59,12 +63,12 @@ def test_a_relative_path_stays_relative(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_glob_names_files_and_folders_each_once(tmp_path: Path, pattern: str, expected: list[str]) -> None:
     write(tmp_path / "a.parquet")
     write(tmp_path / "sub" / "b.parquet")
-    entries = discover(str(tmp_path / pattern))
+    entries = found(str(tmp_path / pattern))
     assert [os.path.relpath(e.path, tmp_path) for e in entries] == expected
 
 
 def test_an_existing_name_with_brackets_is_no_pattern(tmp_path: Path) -> None:
-    assert only(discover(str(write(tmp_path / "bars[1]" / "a.parquet").parent))).status == "read"
+    assert only(found(str(write(tmp_path / "bars[1]" / "a.parquet").parent))).status == "read"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +82,7 @@ def test_an_existing_name_with_brackets_is_no_pattern(tmp_path: Path) -> None:
 )
 def test_a_hive_folder_names_the_symbol(tmp_path: Path, folder: str, symbol: str) -> None:
     write(tmp_path / folder / "part-0.parquet")
-    assert only(discover(str(tmp_path))).symbol == symbol
+    assert only(found(str(tmp_path))).symbol == symbol
 
 
 @pytest.mark.parametrize(
@@ -96,20 +100,20 @@ def test_other_files_are_skipped_with_a_reason(tmp_path: Path, name: str, reason
     other = tmp_path / name
     other.parent.mkdir(exist_ok=True)
     other.write_bytes(b"x")
-    skipped = only([e for e in discover(str(tmp_path)) if e.status == "skipped"])
+    skipped = only([e for e in found(str(tmp_path)) if e.status == "skipped"])
     assert (skipped.path, skipped.reason) == (str(other), reason)
 
 
 def test_a_pipe_is_skipped_and_not_opened(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet")
     os.mkfifo(tmp_path / "b.parquet")
-    assert discover(str(tmp_path))[1].reason == "not a regular file"
+    assert found(str(tmp_path))[1].reason == "not a regular file"
 
 
 def test_a_link_to_a_folder_above_does_not_loop(tmp_path: Path) -> None:
     write(tmp_path / "bars" / "a.parquet")
     (tmp_path / "bars" / "again").symlink_to(tmp_path / "bars")
-    assert only(discover(str(tmp_path))).status == "read"
+    assert only(found(str(tmp_path))).status == "read"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +136,7 @@ def test_a_link_to_a_folder_above_does_not_loop(tmp_path: Path) -> None:
 def test_what_is_no_parquet_is_refused_with_its_reason(tmp_path: Path, content: bytes, reason: str) -> None:
     file = tmp_path / "bars.parquet"
     file.write_bytes(content)
-    entry = only(discover(str(tmp_path)))
+    entry = only(found(str(tmp_path)))
     assert entry.status == "refused"
     assert reason in entry.reason and "\n" not in entry.reason
 
@@ -140,29 +144,29 @@ def test_what_is_no_parquet_is_refused_with_its_reason(tmp_path: Path, content: 
 def test_files_without_rows_or_columns_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "empty.parquet", rows=0)
     pq.write_table(pa.table({}), tmp_path / "void.parquet")
-    assert [e.reason.split(";")[0] for e in discover(str(tmp_path))] == ["holds no rows"] * 2
+    assert [e.reason.split(";")[0] for e in found(str(tmp_path))] == ["holds no rows"] * 2
 
 
 def test_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
     (tmp_path / "gone.parquet").symlink_to(tmp_path / "nowhere")
-    entry = only(discover(str(tmp_path)))
+    entry = only(found(str(tmp_path)))
     assert entry.status == "refused" and "cannot be opened" in entry.reason
 
 
 def test_a_missing_path_is_named_with_the_nearest_one(tmp_path: Path) -> None:
     write(tmp_path / "fx_hourly" / "a.parquet")
     with pytest.raises(DataError, match=r"fx_hour: does not exist; .*did you mean .*fx_hourly\?"):
-        discover(str(tmp_path / "fx_hour"))
+        found(str(tmp_path / "fx_hour"))
 
 
 def test_an_empty_path_does_not_exist() -> None:
     with pytest.raises(DataError, match="an empty path: does not exist"):
-        discover("")
+        found("")
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="an empty folder"):
-        discover(str(tmp_path))
+        found(str(tmp_path))
 
 
 def test_a_folder_without_parquet_says_what_it_holds(tmp_path: Path) -> None:
@@ -171,14 +175,14 @@ def test_a_folder_without_parquet_says_what_it_holds(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"no parquet file in .*found 3 other files \(_SUCCESS, a.csv, b.csv\)"
     ):
-        discover(str(tmp_path))
+        found(str(tmp_path))
 
 
 def test_a_glob_without_a_match_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"\*\.parquet: the pattern matches nothing"):
-        discover(str(tmp_path / "*.parquet"))
+        found(str(tmp_path / "*.parquet"))
 
 
 def test_remote_storage_is_refused_by_name() -> None:
     with pytest.raises(DataError, match="s3://bucket/bars: remote storage is not read yet"):
-        discover("s3://bucket/bars")
+        found("s3://bucket/bars")

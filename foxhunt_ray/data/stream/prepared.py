@@ -115,7 +115,7 @@ class Prepared:
         if not len(chosen):
             raise DataError(
                 f"no window in split {split!r}: none has context_length {length} + horizon "
-                f"{self.config.target.horizon} bars without a gap there; see `foxhunt check`"
+                f"{self.config.target.longest} bars without a gap there; see `foxhunt check`"
             )
         one = Pass(
             store=self._store,
@@ -150,7 +150,7 @@ class Prepared:
                 span,
                 context_length=length,
                 stride=every,
-                horizon=self.config.target.horizon,
+                horizon=self.config.target.longest,
                 known_target=split != "all",
             )
             for index in self._indices()

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from foxhunt_ray.data.columns import ROW_NUMBERS, is_text, plain
 from foxhunt_ray.data.discover import brief, listed
+from foxhunt_ray.data.source.columns import ROW_NUMBERS, is_text, plain
 from foxhunt_ray.errors import ConfigError, DataError
 
 # Best first. The start of a bar stands before its end, the market's clock before the recorder's.

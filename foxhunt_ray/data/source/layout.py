@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import pyarrow.parquet as pq
 
 from foxhunt_ray.config import Config
-from foxhunt_ray.data.columns import Roles, column_roles
 from foxhunt_ray.data.discover import FileEntry, listed
-from foxhunt_ray.data.symbols import file_symbol, symbol_column
-from foxhunt_ray.data.timestamps import time_columns, time_kind
+from foxhunt_ray.data.source.columns import Roles, column_roles
+from foxhunt_ray.data.source.symbols import file_symbol, symbol_column
+from foxhunt_ray.data.source.timestamps import time_columns, time_kind
 from foxhunt_ray.errors import DataError
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from foxhunt_ray.data.columns import is_text, plain
 from foxhunt_ray.data.discover import listed
+from foxhunt_ray.data.source.columns import is_text, plain
 from foxhunt_ray.errors import DataError
 
 _NAMES = (

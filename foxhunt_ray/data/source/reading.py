@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from foxhunt_ray.data.columns import to_float64
 from foxhunt_ray.data.discover import brief
-from foxhunt_ray.data.layout import Layout
-from foxhunt_ray.data.merge import Piece, order_of
-from foxhunt_ray.data.symbols import rows_by_symbol
-from foxhunt_ray.data.timestamps import to_utc_ns
+from foxhunt_ray.data.source.columns import to_float64
+from foxhunt_ray.data.source.layout import Layout
+from foxhunt_ray.data.source.merge import Piece, order_of
+from foxhunt_ray.data.source.symbols import rows_by_symbol
+from foxhunt_ray.data.source.timestamps import to_utc_ns
 from foxhunt_ray.errors import DataError
 
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from foxhunt_ray.config import Config
 from foxhunt_ray.data.discover import listed
-from foxhunt_ray.data.reading import Reading
-from foxhunt_ray.data.symbols import ends_in_date
+from foxhunt_ray.data.source.reading import Reading
+from foxhunt_ray.data.source.symbols import ends_in_date
 
 _Columns = Mapping[str, NDArray[np.float64]]
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foxhunt_ray.data.timestamps import Stamps, time_columns, to_utc_ns
+from foxhunt_ray.data.source.timestamps import Stamps, time_columns, to_utc_ns
 from foxhunt_ray.errors import ConfigError, DataError
 
 NOON = dt.datetime(2021, 7, 1, 12, tzinfo=dt.UTC)
