@@ -1,4 +1,4 @@
-"""Memory for arrays that outlive the decoding of a file: private while small, beyond that in a temporary file.
+"""Memory for arrays that outlive the decoding of a file: private while small, else in a temporary file.
 
 The file has no name from the start, so that nothing is left however the process ends; its pages belong to the
 system's cache, which can write them out, and not to the process.
@@ -63,6 +63,6 @@ def _segment(nbytes: int) -> mmap.mmap:
             return mmap.mmap(file.fileno(), nbytes)
     except OSError as err:
         raise DataError(
-            f"{folder}: no room for {nbytes:,} bytes of rows while reading ({err.strerror}); free some, or set "
-            "TMPDIR to a folder with room"
+            f"{folder}: no room for {nbytes:,} bytes of rows while reading ({err.strerror}); free some, or "
+            "set TMPDIR to a folder with room"
         ) from err

@@ -15,9 +15,10 @@ from foxhunt_ray.errors import DataError
 
 
 def in_a_file(array: np.ndarray) -> bool:
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return isinstance(array.base, mmap.mmap)
+    base = array.base
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return isinstance(base, mmap.mmap)
 
 
 def test_small_arrays_are_private_and_later_ones_lie_in_a_file() -> None:
