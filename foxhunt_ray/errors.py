@@ -3,6 +3,7 @@
     FoxhuntError
     ├── ConfigError      (also ValueError)       a setting, option or preset is wrong          exit 2
     ├── DataError        (also ValueError)       a file, column or value cannot be used        exit 2
+    │   └── DamagedFileError                     a file that cannot be decoded                 exit 2
     ├── ClusterError                             what was asked of Ray does not exist there    exit 2
     ├── DivergedError    (also ArithmeticError)  training produced a loss that is not finite   exit 1
     ├── CheckpointError                          a saved state cannot be written or read       exit 1
@@ -28,6 +29,10 @@ class DataError(FoxhuntError, ValueError):
     """A file, column or value that cannot be used; the message names the file."""
 
     exit_code = 2
+
+
+class DamagedFileError(DataError):
+    """A file that is truncated, corrupt, or not parquet; ``data.skip_bad`` goes on without it."""
 
 
 class ClusterError(FoxhuntError):
