@@ -23,6 +23,8 @@ from foxhunt_ray.errors import DataError
 
 _SUFFIXES = (".parquet", ".parq", ".pq")
 _MAGIC = b"PAR1"
+UNFINISHED = "_unfinished.json"
+"""Lies in a folder while ``prepare`` writes into it."""
 _FOREIGN = (
     (b"version https://git-lfs", "a Git LFS pointer, not the data; run `git lfs pull`"),
     (b"PARE", "encrypted parquet; write it without encryption"),
@@ -44,6 +46,8 @@ class FileEntry:
     """Symbol from a hive folder ``symbol=X``; empty when the path does not say."""
     rows: int = 0
     """Rows by the footer; 0 unless the file is read."""
+    damaged: bool = False
+    """Whether it is no whole, readable parquet file with rows, which ``data.skip_bad`` passes over."""
 
 
 def discover(paths: Sequence[str]) -> list[FileEntry]:
@@ -56,6 +60,12 @@ def discover(paths: Sequence[str]) -> list[FileEntry]:
         DataError: a path does not exist, is a URI, matches nothing, or holds no parquet file at all.
     """
     found = {entry.path: entry for path in paths for entry in _discover(path)}
+    unfinished = next((path for path in found if os.path.basename(path) == UNFINISHED), "")
+    if unfinished:
+        raise DataError(
+            f"{os.path.dirname(unfinished)}: `foxhunt prepare` was not finished there; run the same "
+            "command again"
+        )
     return [found[path] for path in sorted(found)]
 
 
@@ -143,7 +153,7 @@ def _examine(path: str) -> FileEntry:
     symbol = _hive_symbol(path)
     rows, fault = _probe(path)
     if fault:
-        return FileEntry(path, "refused", fault, symbol)
+        return FileEntry(path, "refused", fault, symbol, damaged=True)
     return FileEntry(path, "read", "", symbol, rows)
 
 
