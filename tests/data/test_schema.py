@@ -193,9 +193,8 @@ def test_columns_that_are_no_numbers_are_left_out_by_name(tmp_path: Path) -> Non
     assert f"columns left out: {left_out}blob (fixed_size_binary[8])" in market.notes
 
 
-@pytest.mark.parametrize("values", [pa.array(["1.5"]), pa.array([b"12345678"], pa.binary(8))])
-def test_a_price_that_is_no_number_is_refused(tmp_path: Path, values: Any) -> None:
-    file = write(tmp_path / "x.parquet", ts=stamps(1), Close=values)
+def test_a_price_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "x.parquet", ts=stamps(1), Close=["n/c"])
     with pytest.raises(
         DataError, match=r"x.parquet: price column 'Close' holds .*, not numbers; write prices"
     ):
