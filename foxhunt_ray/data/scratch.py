@@ -1,7 +1,7 @@
 """Memory for arrays that outlive the decoding of a file: private while small, else in a temporary file.
 
-The file has no name from the start, so that nothing is left however the process ends; its pages belong to the
-system's cache, which can write them out, and not to the process.
+The file has no name from the start, so that nothing is left however the process ends; once released its pages
+belong to the system's cache, which can write them out, and not to the process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Scratch:
 
     def __init__(self, private_bytes: int = _PRIVATE_BYTES) -> None:
         self._private_left = private_bytes
-        self._segment: mmap.mmap | None = None
+        self._segments: list[mmap.mmap] = []
         self._used = 0
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
@@ -42,9 +42,10 @@ class Scratch:
         if nbytes <= self._private_left:
             self._private_left -= nbytes
             return np.empty(shape, dtype)
-        if self._segment is None or self._used + nbytes > len(self._segment):
-            self._segment, self._used = _segment(max(nbytes, _SEGMENT_BYTES)), 0
-        flat = np.frombuffer(self._segment, dtype, count, self._used)
+        if not self._segments or self._used + nbytes > len(self._segments[-1]):
+            self._segments.append(_segment(max(nbytes, _SEGMENT_BYTES)))
+            self._used = 0
+        flat = np.frombuffer(self._segments[-1], dtype, count, self._used)
         self._used += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         return flat.reshape(shape)
 
@@ -53,6 +54,11 @@ class Scratch:
         kept = self.empty(values.shape, values.dtype)
         kept[...] = values
         return kept
+
+    def release(self) -> None:
+        """Hand the pages of the file back to the system; what stands in the arrays stays as it is."""
+        for segment in self._segments:
+            segment.madvise(mmap.MADV_DONTNEED)
 
 
 def _segment(nbytes: int) -> mmap.mmap:

@@ -41,6 +41,17 @@ def test_an_empty_array_is_an_array() -> None:
     assert Scratch(private_bytes=0).keep(np.empty((0, 3))).shape == (0, 3)
 
 
+def test_released_pages_leave_the_process_and_keep_their_content() -> None:
+    scratch = Scratch(private_bytes=0)
+    array = scratch.keep(np.arange(8_000_000))
+    scratch.release()
+    smaps = Path("/proc/self/smaps").read_text()
+    address = array.__array_interface__["data"][0]
+    part = next(p for p in smaps.split("VmFlags") if f"{address:x}"[:-3] in p.split("-")[0])
+    assert "Rss:                   0 kB" in part
+    assert (array == np.arange(8_000_000)).all()
+
+
 def test_the_file_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
     array = Scratch(private_bytes=0).keep(np.ones(10))
