@@ -5,6 +5,7 @@ The device is a sleep of ``--step-ms`` (it leaves the cores to the loader, as a 
 adds a sleep of 0.28 steps a batch, at which a loader without look-ahead keeps a device 78 % busy.
 
     python scripts/bench_data.py [--rows 200000] [--features 16] [--step-ms 10] [--batches 300] [--repeats 5]
+    python scripts/bench_data.py --ingest [--rows 4000000]  # beside pyarrow, pandas, polars
 """
 
 from __future__ import annotations
@@ -34,10 +35,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name, default in (("rows", 200_000), ("features", 16), ("batches", 300), ("repeats", 5)):
+    for name, default in (("rows", 0), ("features", 16), ("batches", 300), ("repeats", 5)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--step-ms", type=float, default=10.0)
+    parser.add_argument("--ingest", action="store_true", help="measure reading instead")
     options = parser.parse_args()
+    options.rows = options.rows or (4_000_000 if options.ingest else 200_000)
+    if options.ingest:
+        from bench_ingest import measure
+
+        measure(options.rows, options.repeats, {"commit": _commit()})
+        return
     config = load_config(
         None, ["features.groups=[]", 'features.columns=["c0*","c1*"]', "target.kind=log_return"]
     )

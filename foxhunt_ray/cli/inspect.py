@@ -1,4 +1,4 @@
-"""``check`` and ``config``: what a run would read, and what it is set to. No Ray, no torch."""
+"""``config``: what a run is set to; and the data contract that every verb prints. No Ray, no torch."""
 
 from __future__ import annotations
 
@@ -12,30 +12,6 @@ from typing import Any
 from foxhunt_ray.cli.options import overrides
 from foxhunt_ray.config import Config, known_paths, load_config, to_toml
 from foxhunt_ray.errors import ConfigError
-
-
-def check(options: argparse.Namespace, argv: Sequence[str]) -> int:
-    """Print the account of the files, the reading and the windows per split."""
-    from foxhunt_ray.data.discover import discover
-    from foxhunt_ray.data.survey import survey
-
-    config = load_config(options.config, overrides(options))
-    if (
-        config.data.paths and not options.json
-    ):  # before the survey, which may refuse what is accounted for here
-        for entry in discover(config.data.paths):
-            print(f"{entry.status:7} {entry.path}" + (f"  ({entry.reason})" if entry.reason else ""))
-    found = survey(config)
-    if options.json:
-        files = [vars(f) for f in found.market.files]
-        print(json.dumps({"data": found.summary(), "files": files, "notes": list(found.notes)}, indent=2))
-        return 0
-    for line in (*contract(found)[:-1], *found.notes):
-        print(line)
-    for name, span in found.summary()["splits"].items():
-        windows = found.window_counts()[name]
-        print(f"{name:5} {windows:>10,} windows  {span['start'][:19]} to {span['end'][:19]} UTC")
-    return 0
 
 
 def config(options: argparse.Namespace, argv: Sequence[str]) -> int:

@@ -24,7 +24,8 @@ class DataConfig(Section):
     """Steps longer than max_gap: break = a window never crosses one; bridge = all are crossed;
     session = those within one day of data.timezone are crossed, those between days are not."""
     max_gap: str = ""
-    """Longest step between two bars that is no gap [duration]; empty = 1.5 x the usual step."""
+    """Longest step between two bars that is no gap [duration]; empty = 1.5 x the usual step, and a week for
+    daily bars."""
     timezone: str = ""
     """IANA zone of stamps that carry none; empty = UTC, unless something shows local time."""
     stamp: Literal["auto", "start", "end"] = "auto"

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from foxhunt_ray.config import Choices, Config, Range, parse_duration
 from foxhunt_ray.data.discover import listed
 from foxhunt_ray.data.features import choose_features, feature_rows
-from foxhunt_ray.data.findings import Finding, note
+from foxhunt_ray.data.findings import Finding, note, refusal, require_none_refused
 from foxhunt_ray.data.prices import price_series
-from foxhunt_ray.data.schema import Bars, Market, read_market
+from foxhunt_ray.data.schema import Bars, Market, Progress, scan_market
 from foxhunt_ray.data.split import Span, iso, split_spans
 from foxhunt_ray.data.synthetic import best_possible, ridge_ceiling, synthetic_market
 from foxhunt_ray.data.targets import last_values, target_rows
 from foxhunt_ray.data.windows import Rows, SymbolIndex, segment_first, window_ends
-from foxhunt_ray.errors import DataError
+from foxhunt_ray.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,20 +138,67 @@ class Survey:
         return {"ridge": ridge_ceiling(self.context_length), "best": skill}
 
 
-def survey(config: Config) -> Survey:
-    """Read the data of ``config`` and say what a run would see.
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """What was found of the data, whether or not a run may start on them.
+
+    Attributes:
+        market: what was read.
+        survey: what a run would see; None if that cannot be told.
+        findings: of the reading and of the survey, refusals last.
+    """
+
+    market: Market
+    survey: Survey | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def refusals(self) -> tuple[Finding, ...]:
+        """What keeps a run from starting, files first."""
+        return (*self.market.refused_files, *(f for f in self.findings if f.level == "refusal"))
+
+
+def inspect(config: Config, *, on_progress: Progress | None = None) -> Inspection:
+    """Read the data of ``config`` as far as that goes, and say what was found.
+
+    Args:
+        config: the run's config.
+        on_progress: called with the files done and in all.
 
     Raises:
-        DataError: files, columns or values that cannot be used, or no training window; names the path.
-        ConfigError: split dates outside the data.
+        DataError: the path holds no file to read, or lacks a symbol that the config names.
+        ConfigError: ``data.timezone`` is not a zone.
     """
-    if not config.data.path:
-        return _with_windows(survey_market(config, synthetic_market(config.seed)), "the synthetic market")
-    market = read_market(config)
+    if not config.data.paths:
+        market = synthetic_market(config.seed)
+    else:
+        market = scan_market(config, on_progress=on_progress)
+    if not market.bars:
+        return Inspection(market, None, market.findings)
     try:
-        return _with_windows(survey_market(config, market), config.data.where)
-    except DataError as err:
-        raise DataError(f"{config.data.where}: {err}") from err
+        found = survey_market(config, market)
+    except (DataError, ConfigError) as err:
+        return Inspection(market, None, (*market.findings, refusal(str(err), file=config.data.where)))
+    findings = [*found.findings, *_too_few(found)]
+    return Inspection(market, found, tuple(sorted(findings, key=lambda f: f.level == "refusal")))
+
+
+def survey(config: Config, *, on_progress: Progress | None = None) -> Survey:
+    """Read the data of ``config`` and say what a run would see.
+
+    Args:
+        config: the run's config.
+        on_progress: called with the files done and in all.
+
+    Raises:
+        DataError: files, columns or values that cannot be used, a question that only the user can answer, or
+            no training window; names the path.
+        ConfigError: ``data.timezone`` is not a zone.
+    """
+    seen = inspect(config, on_progress=on_progress)
+    require_none_refused(seen.refusals)
+    assert seen.survey is not None, "nothing was refused"
+    return seen.survey
 
 
 def survey_market(
@@ -226,18 +273,19 @@ def usual_step(bars: Sequence[Bars]) -> int:
     return int(values[counts.argmax()])
 
 
-def _with_windows(found: Survey, where: str) -> Survey:
-    if not found.window_counts()["train"]:
-        config = found.config
-        longest = max(int(np.diff(np.append(i.segment_first, len(i.ts_event))).max()) for i in found.index)
-        need = found.context_length + config.target.longest
-        raise DataError(
-            f"no training window in {where}: context_length {found.context_length} + horizon "
-            f"{config.target.longest} need {need} bars in a row without a gap or a missing value before the "
-            f"end of the training span; the longest segment has {longest}. Lower data.context_length or "
-            "target.horizon, raise data.max_gap, or bring more bars"
-        )
-    return found
+def _too_few(found: Survey) -> list[Finding]:
+    if found.window_counts()["train"]:
+        return []
+    config = found.config
+    longest = max(int(np.diff(np.append(i.segment_first, len(i.ts_event))).max()) for i in found.index)
+    need = found.context_length + config.target.longest
+    text = (
+        f"no training window: context_length {found.context_length} + horizon {config.target.longest} need "
+        f"{need} bars in a row without a gap or a missing value before the end of the training span; the "
+        f"longest segment has {longest}"
+    )
+    action = "lower data.context_length or target.horizon, raise data.max_gap, or bring more bars"
+    return [refusal(text, file=config.data.where, action=action)]
 
 
 def _duration(nanoseconds: int) -> str:

@@ -112,17 +112,27 @@ def test_names_of_parts_and_dates_are_no_symbols(tmp_path: Path, names: tuple[st
         read(tmp_path)
 
 
-def test_one_name_in_two_folders_is_not_taken_for_one_symbol(tmp_path: Path) -> None:
+def test_folders_name_symbols_where_file_names_cannot(tmp_path: Path) -> None:
     for folder in ("AAPL", "MSFT"):
         write(tmp_path / folder / "1h.parquet", ts=stamps(1), close=[1.0])
-    with pytest.raises(DataError, match=r"AAPL/1h.parquet and .*MSFT/1h.parquet: the same name"):
+    assert symbols(read(tmp_path)) == ["AAPL", "MSFT"]
+
+
+def test_one_name_in_two_folders_is_not_taken_for_one_symbol(tmp_path: Path) -> None:
+    for folder in ("yahoo", "polygon"):
+        write(tmp_path / folder / "AAPL.parquet", ts=stamps(1), close=[1.0])
+    with pytest.raises(
+        DataError, match=r"polygon/AAPL.parquet: .*yahoo/AAPL.parquet has the same name.*symbol=NAME"
+    ):
         read(tmp_path)
 
 
-def test_monthly_files_are_said_to_be_separate_symbols(tmp_path: Path) -> None:
+def test_monthly_files_are_joined_and_that_is_said(tmp_path: Path) -> None:
     for month in (1, 2):
         write(tmp_path / f"BTC-1m-2024-0{month}.parquet", ts=stamps(1, month), close=[1.0])
-    assert any("file names end in dates" in note for note in read(tmp_path).notes)
+    market = read(tmp_path)
+    assert symbols(market) == ["BTC"]
+    assert any("2 files of BTC joined" in note for note in market.notes)
 
 
 @pytest.mark.parametrize("names", [["A", None], ["A", ""]])
@@ -214,9 +224,11 @@ def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
         read(tmp_path / "x.parquet")
 
 
-def test_integer_prices_are_read_as_they_are_and_that_is_said(tmp_path: Path) -> None:
-    market = read(write(tmp_path / "x.parquet", ts=stamps(1), close=[3_972_400], volume=[1]))
-    assert column(market, "close") == [3_972_400]
+def test_fixed_point_prices_are_scaled_and_that_is_said(tmp_path: Path) -> None:
+    file = write(tmp_path / "x.parquet", ts=stamps(1), close=[3_972_400], volume=[1])
+    assert column(read(file, price_scale=1.0), "close") == [3_972_400]
+    market = read(file)
+    assert (column(market, "close"), column(market, "volume")) == ([397.24], [1])
     assert any(note.startswith("integer prices (close)") for note in market.notes)
 
 
@@ -253,7 +265,8 @@ def test_exact_duplicates_are_dropped_and_counted(tmp_path: Path) -> None:
     market = read(tmp_path)
     assert column(market, "close") == [0, 1, 2, 3, 4]
     assert market.dropped == {"exact duplicate": 1}
-    assert "rows that repeat another one exactly are dropped: 1" in market.notes
+    told = "X: 6 rows in 2 files give 5 distinct stamps: 1 rows repeat another exactly and are dropped"
+    assert told in market.notes
 
 
 def test_rows_that_disagree_are_refused_with_symbol_stamp_and_both_files(tmp_path: Path) -> None:
@@ -261,7 +274,9 @@ def test_rows_that_disagree_are_refused_with_symbol_stamp_and_both_files(tmp_pat
         close = [*np.ones(98), last]
         write(tmp_path / folder / "X.parquet", ts=stamps(99), close=close, volume=np.ones(99))
     stamp = "2020-09-17T14:00:00"
-    expected = rf"X at {stamp}\S*: close is 2 in .*a=1/X.parquet but 3 in .*a=2/X.parquet; 1 stamp with rows"
+    expected = (
+        rf"1 stamps have rows that differ \({stamp}\S*\): close is 2 in .*a=1/X.parquet but 3 in .*a=2/X"
+    )
     with pytest.raises(DataError, match=expected):
         read(tmp_path)
 
@@ -269,7 +284,9 @@ def test_rows_that_disagree_are_refused_with_symbol_stamp_and_both_files(tmp_pat
 def test_interleaved_trades_are_recognised(tmp_path: Path) -> None:
     ts = pa.concat_arrays([stamps(5), stamps(5)])
     file = write(tmp_path / "x.parquet", ts=ts, price=np.arange(10.0))
-    with pytest.raises(DataError, match=r"5 stamps with rows that differ: if trades.*data.symbol_column"):
+    with pytest.raises(
+        DataError, match=r"5 stamps have rows that differ .*if contracts or sides.*data.symbol_column"
+    ):
         read(file)
 
 
@@ -304,7 +321,7 @@ def test_different_columns_are_refused_with_both_files(tmp_path: Path) -> None:
     write(tmp_path / "A.parquet", ts=stamps(1), close=[1.0], x=[1.0])
     write(tmp_path / "B.parquet", ts=stamps(1), close=[1.0], y=[1.0], x=["text"])
     expected = (
-        r"A.parquet and .*B.parquet have different columns: only the first has x; only the second has y"
+        r"A.parquet: column y missing here, in 1 of 2 files; .*B.parquet has it; set data.missing_columns"
     )
     with pytest.raises(DataError, match=expected):
         read(tmp_path)
@@ -381,7 +398,7 @@ def test_refused_files_stop_the_reading_and_are_named(tmp_path: Path) -> None:
         read(tmp_path)
     lines = str(caught.value).split("\n")
     assert [line.split(":")[0] for line in lines] == [str(tmp_path / f"{n}.parquet") for n in "abc"]
-    assert lines[-1].endswith("(and 2 more files: see `foxhunt check`)")
+    assert lines[-1].endswith("(and 2 more: see `foxhunt check`)")
 
 
 def test_a_damaged_page_is_refused_by_its_checksum(tmp_path: Path) -> None:

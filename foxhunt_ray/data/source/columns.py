@@ -11,9 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from foxhunt_ray.data.source.numbers import FIXED_DIGITS, Kind, judge_text
 from foxhunt_ray.errors import DataError
@@ -105,14 +103,6 @@ def column_roles(schema: Any, *, taken: Collection[str], path: str, head: Head |
     return Roles(values, tuple(left_out), integers, kinds, ids)
 
 
-def to_float64(column: Any) -> tuple[NDArray[np.float64], int]:
-    """Values of an arrow column as float64 [n], NaN where missing or infinite, and how many were infinite."""
-    values: NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy()
-    infinite = np.isinf(values)
-    count = int(infinite.sum())
-    return (np.where(infinite, np.nan, values) if count else values), count
-
-
 def _names(raw: Sequence[str]) -> dict[str, str]:
     """The name used inside for every name in the file."""
     names = {name: _usual(name) for name in raw}
@@ -128,6 +118,11 @@ def _names(raw: Sequence[str]) -> dict[str, str]:
 def _usual(name: str) -> str:
     word = plain(name).removeprefix("$")  # qlib's sign for a field
     return word if word in _PRICES | _SIZES else name
+
+
+def is_market_data(name: str) -> bool:
+    """Whether a name used inside is that of a price, a size or a volume."""
+    return _is_price(name) or _is_size(name)
 
 
 def _is_price(name: str) -> bool:

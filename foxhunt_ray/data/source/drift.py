@@ -64,7 +64,7 @@ def drift(layouts: Sequence[Layout], config: Config) -> tuple[DriftPlan, list[Fi
 
     Args:
         layouts: of the files that are read, those of symbols not asked for left out.
-        config: ``data.missing_columns``, ``timezone`` and ``price_scale`` are used.
+        config: ``data.missing_columns`` and ``timezone`` are used.
     """
     groups = _groups(layouts)
     lacking = _lacking(groups)
@@ -78,7 +78,6 @@ def drift(layouts: Sequence[Layout], config: Config) -> tuple[DriftPlan, list[Fi
         *_missing(groups, lacking, config.data.missing_columns),
         *_spellings(groups),
         *_incompatible(groups),
-        *([] if config.data.price_scale else _integers(groups)),
         *_widened(groups),
     ]
     return DriftPlan(tuple(kept), tuple(_table(groups))), findings
@@ -240,27 +239,6 @@ def _incompatible(groups: Sequence[_Group]) -> Iterator[Finding]:
                 column=name,
                 action="write one kind, or read them apart",
             )
-
-
-def _integers(groups: Sequence[_Group]) -> Iterator[Finding]:
-    """Prices that are integers in some files only, which are fixed-point numbers or lost their fractions."""
-    for name in dict.fromkeys(name for g in groups for name in g.layout.roles.integer_prices):
-        whole = next(g for g in groups if name in g.layout.roles.integer_prices)
-        other = next((g for g in groups if _is_real(name, g)), None)
-        if other:
-            yield refusal(
-                f"integer prices ({whole.values[name]}) here, but {other.values[name]} in {other.path}; a "
-                "fixed scale is likely",
-                file=whole.path,
-                column=name,
-                action="set data.price_scale to the divisor of the integers, 1 if they need none",
-            )
-            return
-
-
-def _is_real(name: str, group: _Group) -> bool:
-    kind = group.values.get(name, "null")
-    return kind != "null" and name not in group.layout.roles.integer_prices
 
 
 def _widened(groups: Sequence[_Group]) -> Iterator[Finding]:

@@ -31,6 +31,8 @@ from foxhunt_ray.data.source.wide import find_wide, flat_names, melted_roles
 from foxhunt_ray.errors import DamagedFileError, DataError
 
 _HEAD_ROWS = 1000
+PREPARED = b"foxhunt"
+"""Key in the metadata of files that ``prepare`` wrote, which are taken as they stand."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,9 @@ def _layout(entry: FileEntry, config: Config, forms: dict[object, _Form]) -> Lay
     if key not in forms:
         forms[key], findings = _form(schema, config, path)
     form = forms[key]
-    if form.symbol_column:
+    if PREPARED in (schema.metadata or {}):
+        symbol, source = schema.metadata[b"symbol"].decode(), "prepared files"
+    elif form.symbol_column:
         symbol, source = "", f"column {form.symbol_column}"
     elif form.melt:
         symbol, source = "", "wide column names"
@@ -144,7 +148,7 @@ def _key(schema: Any) -> object:
     marks = tuple(
         (name, metadata[name]) for name in (b"price_precision", b"size_precision") if name in metadata
     )
-    fixed = b"instrument_id" in metadata or b"bar_type" in metadata
+    fixed = b"instrument_id" in metadata or b"bar_type" in metadata, PREPARED in metadata
     shape = schema.to_string(show_field_metadata=False, show_schema_metadata=False)
     return shape, index_levels(metadata), marks, fixed
 
@@ -159,6 +163,10 @@ def _form(schema: Any, config: Config, path: str) -> tuple[_Form, tuple[Finding,
     def head(names: Sequence[str]) -> Any:
         return _head(path, names)
 
+    types = tuple((one.name, str(one.type)) for one in schema)
+    if PREPARED in (schema.metadata or {}):
+        values = {name: name for name in schema.names if name != "ts_event"}
+        return _Form(("ts_event",), "timestamp", "", Roles(values, (), ()), {}, types), ()
     data = config.data
     times = _times(schema, data.time_column, path)
     column = symbol_column(schema, data.symbol_column, path=path, times=times, head=head)
@@ -169,7 +177,6 @@ def _form(schema: Any, config: Config, path: str) -> tuple[_Form, tuple[Finding,
         melt, roles = melted_roles(schema, wide, taken=times, path=path, head=head)
     else:
         roles = column_roles(schema, taken={*times, column}, path=path, head=head)
-    types = tuple((one.name, str(one.type)) for one in schema)
     kind = time_kind(schema.field(times[0]).type)
     form = _Form(tuple(times), kind, column, roles, melt, types)
     return form, (replace(wide.finding, file=path),) if wide else ()
@@ -221,35 +228,3 @@ def _roots(paths: Collection[str]) -> list[str]:
         fixed = re.split(r"[*?\[]", path)[0]
         roots.append(path if os.path.isdir(path) else os.path.dirname(fixed))
     return roots
-
-
-def require_alike(layouts: Sequence[Layout]) -> None:
-    """Refuse files that differ in columns, in the kind of their stamps, or in where the symbol stands.
-
-    Raises:
-        DataError: the first file that differs from the first of all, and in what.
-    """
-    for other in layouts[1:]:
-        _require_same(layouts[0], other)
-
-
-def _require_same(first: Layout, second: Layout) -> None:
-    here, there = set(first.roles.values), set(second.roles.values)
-    parts = [f"only the first has {listed(sorted(here - there))}"] if here - there else []
-    parts += [f"only the second has {listed(sorted(there - here))}"] if there - here else []
-    if parts:
-        raise DataError(
-            f"{first.path} and {second.path} have different columns: {'; '.join(parts)}. "
-            "Read them apart, or write the same numeric columns into both"
-        )
-    if first.time_kind != second.time_kind:
-        raise DataError(
-            f"the stamp is a {first.time_kind} in {first.path} ({first.times[0]}) but a {second.time_kind} "
-            f"in {second.path} ({second.times[0]}); write one kind, or read them apart"
-        )
-    if bool(first.symbol_column) != bool(second.symbol_column):
-        has, lacks = (first, second) if first.symbol_column else (second, first)
-        raise DataError(
-            f"{has.path} has the symbol in column {has.symbol_column!r}, {lacks.path} has no such column; "
-            "add it there, or read them apart"
-        )

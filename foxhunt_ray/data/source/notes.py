@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foxhunt_ray.config import Config
 from foxhunt_ray.data.discover import listed
+from foxhunt_ray.data.findings import Finding, note, warning
 from foxhunt_ray.data.source.reading import Reading
-from foxhunt_ray.data.source.symbols import ends_in_date
 
 _Columns = Mapping[str, NDArray[np.float64]]
 
 
-def reading_notes(readings: Sequence[Reading], symbols: Sequence[str], config: Config) -> list[str]:
+def reading_findings(readings: Sequence[Reading], symbols: Sequence[str], config: Config) -> list[Finding]:
     """How time, symbols and columns of the files were understood.
 
     Args:
@@ -24,64 +25,86 @@ def reading_notes(readings: Sequence[Reading], symbols: Sequence[str], config: C
         symbols: the symbols kept, sorted.
         config: ``data.timezone`` and ``data.time_column`` were applied.
     """
-    notes = [f"time: {text}" for text in _counted(_time(r, config) for r in readings)]
-    if config.data.timezone and not any(config.data.timezone in r.clock for r in readings):
-        notes.append("data.timezone is not used: the stamps carry their zone")
+    found = [note(f"time: {text}") for text in _counted(_time(r, config) for r in readings)]
+    found += dict.fromkeys(f for r in readings for f in r.stamps.findings)
+    if config.data.timezone and not any(config.data.timezone in r.stamps.reading for r in readings):
+        found.append(note("data.timezone is not used: the stamps carry their zone"))
     sources = _counted(r.layout.symbol_source for r in readings)
-    notes.append(f"symbols: {len(symbols)} from {' and '.join(sources)}: {listed(symbols)}")
-    if sources == ["file names"] and len(symbols) > 1 and all(map(ends_in_date, symbols)):
-        notes.append(
-            "symbols: file names end in dates, and each file counts as its own symbol; put the files of one "
-            "symbol under a folder symbol=NAME to join them"
-        )
+    found.append(note(f"symbols: {len(symbols)} from {' and '.join(sources)}: {listed(symbols)}"))
     for order in ("newest first", "unordered"):
         if count := sum(r.order == order for r in readings):
-            notes.append(f"order: {_share(count, len(readings))} {order}; rows sorted by time")
+            share = f"{count} of {len(readings)} files" if len(readings) > 1 else "the file is"
+            found.append(note(f"order: {share} {order}; rows sorted by time", count=count))
     left_out = dict.fromkeys(c for r in readings for c in r.layout.roles.left_out)
     if left_out:
-        notes.append(f"columns left out: {listed(list(left_out))}")
-    fixed = dict.fromkeys(c for r in readings for c in r.layout.roles.integer_prices)
-    if fixed:
-        notes.append(
-            f"integer prices ({listed(list(fixed))}) are read as they are; a fixed scale does not change "
-            "log returns"
-        )
-    infinite: Counter[str] = Counter()
-    for reading in readings:
-        infinite.update(reading.infinite)
-    if infinite:
-        notes.append(
-            f"infinite values read as missing: {listed([f'{n} {count}' for n, count in infinite.items()])}"
-        )
-    return notes
+        found.append(note(f"columns left out: {listed(list(left_out))}", count=len(left_out)))
+    return found + _counts(readings)
 
 
-def value_notes(columns: Mapping[str, _Columns]) -> list[str]:
+def value_findings(columns: Mapping[str, _Columns]) -> list[Finding]:
     """Columns that hold nothing or never change.
 
     Args:
-        columns: symbol to its columns, float64 [n] each; every symbol has the same names.
+        columns: symbol to its columns, float64 [n] each.
     """
     constant: list[str] = []
     empty: list[str] = []
-    for name in next(iter(columns.values())):
-        spans = {s: _span(of[name]) for s, of in columns.items()}
+    for name in dict.fromkeys(name for of in columns.values() for name in of):
+        spans = {s: _span(of[name]) for s, of in columns.items() if name in of}
         without = [s for s, span in spans.items() if span is None]
         known = [span for span in spans.values() if span is not None]
         if without:
             empty.append(name if not known else f"{name} (of {listed(without)})")
         if known and min(low for low, _ in known) == max(high for _, high in known):
             constant.append(f"{name} = {known[0][0]:g}")
-    notes = [f"columns without any value: {listed(empty)}"] if empty else []
-    return notes + ([f"columns that never change: {listed(constant)}"] if constant else [])
+    found = [note(f"columns without any value: {listed(empty)}", count=len(empty))] if empty else []
+    if constant:
+        found.append(note(f"columns that never change: {listed(constant)}", count=len(constant)))
+    return found
+
+
+def resolved(readings: Sequence[Reading]) -> dict[str, Any]:
+    """How the files were understood, a list of the distinct readings each, as JSON holds it."""
+    roles = [r.layout.roles.values for r in readings]
+    return {
+        "time": _distinct({"column": r.layout.times[0], "read_as": r.stamps.reading} for r in readings),
+        "symbol": _distinct(r.layout.symbol_source for r in readings),
+        "columns": _distinct(roles),
+        "left_out": _distinct(list(r.layout.roles.left_out) for r in readings),
+    }
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return found
+
+
+def _counts(readings: Sequence[Reading]) -> list[Finding]:
+    """Values that were read as missing, by reason."""
+    total: dict[str, Counter[str]] = {}
+    for reading in readings:
+        for column, reasons in reading.counts.items():
+            for reason, count in reasons.items():
+                total.setdefault(reason, Counter())[column] += count
+    return [
+        warning(
+            f"{reason} values read as missing: {listed([f'{name} {n:,}' for name, n in by.items()])}",
+            column=next(iter(by)) if len(by) == 1 else "",
+            count=by.total(),
+        )
+        for reason, by in total.items()
+    ]
 
 
 def _time(reading: Reading, config: Config) -> str:
     used, *others = reading.layout.times
-    text = f"column {used}, {reading.clock}"
+    text = f"column {used}, {reading.stamps.reading}"
     if others and not config.data.time_column:
         text += f"; chosen over {listed(others)} (data.time_column decides)"
-    return text + ("; set data.timezone if it is local time" if reading.zone_assumed else "")
+    return text + ("; set data.timezone if it is local time" if reading.stamps.zone_assumed else "")
 
 
 def _counted(texts: Iterable[str]) -> list[str]:
@@ -90,10 +113,7 @@ def _counted(texts: Iterable[str]) -> list[str]:
     return [text if n == total else f"{text} ({n} of {total} files)" for text, n in counts.items()]
 
 
-def _share(count: int, total: int) -> str:
-    return f"{count} of {total} files" if total > 1 else "the file is"
-
-
 def _span(values: NDArray[np.float64]) -> tuple[float, float] | None:
-    finite = values[~np.isnan(values)]
-    return (float(finite.min()), float(finite.max())) if len(finite) else None
+    # fmin and fmax pass over NaN without a copy of what is left
+    low = float(np.fmin.reduce(values)) if len(values) else np.nan
+    return None if np.isnan(low) else (low, float(np.fmax.reduce(values)))

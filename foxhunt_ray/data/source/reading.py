@@ -1,12 +1,13 @@
 """One file decoded: its rows by symbol in the canonical types, and what was seen on the way.
 
-Columns are decoded one at a time, so that a wide file costs no second copy of itself; their lengths, which
-pyarrow compares only when it reads them together, are compared here.
+The stamp and the symbol of every row are read first, whole; the values follow one row group at a time, and a
+large row group a few columns at a time, so that memory is bounded by what a row group's columns take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +16,35 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from foxhunt_ray.data.discover import brief
-from foxhunt_ray.data.source.columns import to_float64
+from foxhunt_ray.config import Config
+from foxhunt_ray.data.discover import brief, listed
+from foxhunt_ray.data.scratch import Scratch
 from foxhunt_ray.data.source.layout import Layout
 from foxhunt_ray.data.source.merge import Piece, order_of
+from foxhunt_ray.data.source.numbers import to_values
 from foxhunt_ray.data.source.symbols import rows_by_symbol
-from foxhunt_ray.data.source.timestamps import to_utc_ns
-from foxhunt_ray.errors import DataError
+from foxhunt_ray.data.source.timestamps import Stamps, to_utc_ns
+from foxhunt_ray.errors import DamagedFileError, DataError
+
+_READ_BYTES = 64_000_000  # of decoded columns at once
+_THREADS_FROM_BYTES = 8_000_000  # below, starting threads costs more than it saves
+
+_Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to read of every file.
+
+    Attributes:
+        symbols: those to keep; empty = all.
+        columns: canonical names to read; None = all that are numbers.
+        price_scale: divisor of integer prices.
+    """
+
+    symbols: frozenset[str] = frozenset()
+    columns: frozenset[str] | None = None
+    price_scale: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,95 +55,223 @@ class Reading:
         layout: the meaning of its columns.
         symbols: every symbol in it.
         pieces: rows of the wanted symbols.
-        clock: how the stamps were read, a phrase.
-        zone_assumed: neither the stamps nor the config name a zone.
+        stamps: how its stamps were read.
         order: "ascending", "newest first" or "unordered", of each symbol's rows.
-        infinite: number of infinite values by column.
+        counts: values read as missing, by column and reason.
     """
 
     layout: Layout
     symbols: frozenset[str]
     pieces: dict[str, Piece]
-    clock: str
-    zone_assumed: bool
+    stamps: Stamps
     order: str
-    infinite: dict[str, int]
+    counts: dict[str, dict[str, int]]
 
 
-def read_file(layout: Layout, *, timezone: str, wanted: Collection[str]) -> Reading:
+def read_file(layout: Layout, config: Config, wanted: Wanted, scratch: Scratch) -> Reading:
     """The rows of one file in canonical types, in the file's order.
 
     Args:
         layout: what its columns mean.
-        timezone: IANA zone of stamps that carry none; empty = UTC.
-        wanted: symbols to keep; empty = all.
+        config: its ``data`` section says how stamps and repeated rows are read.
+        wanted: symbols, columns and price scale.
+        scratch: memory of the values.
 
     Raises:
-        DataError: the file is damaged, or holds a value that cannot be used.
+        DamagedFileError: the file cannot be decoded.
+        DataError: it holds a value that cannot be used.
         ConfigError: the zone is unknown.
     """
-    path = layout.path
+    with opened(layout.path, codes=[layout.symbol_column] if layout.symbol_column else []) as parquet:
+        return _decode(parquet, layout, config, wanted, scratch)
+
+
+def read_columns(path: str, names: Sequence[str]) -> Any:
+    """Columns of a whole file as an arrow table.
+
+    Raises:
+        DamagedFileError: the file cannot be decoded.
+    """
+    with opened(path) as parquet:
+        return parquet.read(columns=list(names))
+
+
+@contextmanager
+def opened(path: str, *, codes: Sequence[str] = ()) -> Iterator[Any]:
+    """A parquet file, whose faults of decoding become a sentence that names it.
+
+    Args:
+        path: the file.
+        codes: text columns to be read as dictionaries.
+
+    Raises:
+        DamagedFileError: pyarrow fails on it, here or inside the block.
+    """
     try:
-        # INT96 stamps wrap around silently in nanoseconds; a page that fails its checksum reads fine unasked.
+        # INT96 wraps around silently in nanoseconds; a page that fails its checksum reads fine unasked.
         with pq.ParquetFile(
-            path, coerce_int96_timestamp_unit="us", page_checksum_verification=True
+            path,
+            coerce_int96_timestamp_unit="us",
+            page_checksum_verification=True,
+            read_dictionary=list(codes) or None,
         ) as parquet:
-            return _decode(parquet, layout, timezone=timezone, wanted=wanted)
-    except (pa.ArrowException, OSError) as err:
-        raise DataError(
+            yield parquet
+    except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError) as err:
+        raise DamagedFileError(
             f"{path}: its data cannot be decoded ({brief(err)}); write or download it again"
         ) from err
 
 
-def require_one_clock(readings: Sequence[Reading]) -> None:
-    """Refuse files of which some carry a time zone and some do not, unless the config names one.
-
-    Raises:
-        DataError: one file of each kind.
-    """
-    naive = next((r.layout for r in readings if r.zone_assumed), None)
-    aware = next((r.layout for r in readings if not r.zone_assumed), None)
-    if naive and aware:
-        raise DataError(
-            f"stamps have no time zone in {naive.path} ({naive.times[0]}) but one in {aware.path} "
-            f"({aware.times[0]}); set data.timezone to the zone of the first, UTC if it is that"
-        )
-
-
-def _decode(parquet: Any, layout: Layout, *, timezone: str, wanted: Collection[str]) -> Reading:
-    path = layout.path
+def _decode(parquet: Any, layout: Layout, config: Config, wanted: Wanted, scratch: Scratch) -> Reading:
+    rows = _rows_of_symbols(parquet, layout, wanted)
+    kept = {s: at for s, at in rows.items() if not wanted.symbols or s in wanted.symbols}
     stamps = to_utc_ns(
-        _column(parquet, layout, layout.times[0]), timezone=timezone, where=f"{path}: {layout.times[0]}"
+        _whole(parquet, layout, layout.times[0]),
+        timezone=config.data.timezone,
+        dates=config.data.dates,
+        where=f"{layout.path}: {layout.times[0]}",
+        groups=_codes(rows, layout.rows) if len(rows) > 1 and not layout.melt else None,
     )
-    rows: dict[str, NDArray[np.int64] | slice] = {layout.symbol: slice(None)}
-    if layout.symbol_column:
-        column = _column(parquet, layout, layout.symbol_column)
-        rows = dict(rows_by_symbol(column, where=f"{path}: {layout.symbol_column}"))
-    kept = {symbol: at for symbol, at in rows.items() if not wanted or symbol in wanted}
-    pieces = {symbol: Piece(path, stamps.ns[at], {}) for symbol, at in kept.items()}
-    infinite: dict[str, int] = {}
-    for name, raw in layout.roles.values.items():
-        values, count = to_float64(_column(parquet, layout, raw))
-        if count:
-            infinite[name] = count
-        for symbol, at in kept.items():
-            pieces[symbol].columns[name] = values[at]
+    places = _places(layout, kept, wanted)
+    arrays = {(s, name): scratch.empty(_count(kept[s], layout), np.float64) for s, name, _ in places}
+    counts = _fill(parquet, layout, places, kept, arrays, wanted.price_scale, scratch)
+    rank = _rank(parquet, layout, config.data.duplicates)
+    pieces = {
+        s: Piece(
+            layout.path,
+            scratch.keep(stamps.ns[at]),
+            {name: values for (symbol, name), values in arrays.items() if symbol == s},
+            rows=None if isinstance(at, slice) else at,
+            rank=None if rank is None else rank[at],
+        )
+        for s, at in kept.items()
+    }
     orders = {order_of(piece.ts_event) for piece in pieces.values()} or {"ascending"}
-    return Reading(
-        layout,
-        symbols=frozenset(rows),
-        pieces=pieces,
-        clock=stamps.reading,
-        zone_assumed=stamps.zone_assumed,
-        order=orders.pop() if len(orders) == 1 else "unordered",
-        infinite=infinite,
-    )
+    order = orders.pop() if len(orders) == 1 else "unordered"
+    return Reading(layout, frozenset(rows), pieces, stamps, order, counts)
 
 
-def _column(parquet: Any, layout: Layout, name: str) -> Any:
+def _rows_of_symbols(parquet: Any, layout: Layout, wanted: Wanted) -> dict[str, _Rows | slice]:
+    if layout.symbol_column:
+        column = _whole(parquet, layout, layout.symbol_column)
+        return dict(rows_by_symbol(column, where=f"{layout.path}: {layout.symbol_column}"))
+    return dict.fromkeys(layout.melt or [layout.symbol], slice(None))
+
+
+def _codes(rows: Mapping[str, _Rows | slice], n: int) -> _Rows:
+    codes = np.empty(n, np.int64)
+    for code, at in enumerate(rows.values()):
+        codes[at] = code
+    return codes
+
+
+def _count(at: _Rows | slice, layout: Layout) -> int:
+    return layout.rows if isinstance(at, slice) else len(at)
+
+
+def _places(layout: Layout, kept: Collection[str], wanted: Wanted) -> list[tuple[str, str, str]]:
+    """(symbol, canonical name, column of the file) of everything to read."""
+    return [
+        (symbol, name, raw)
+        for symbol in kept
+        for name, raw in (layout.melt[symbol] if layout.melt else layout.roles.values).items()
+        if wanted.columns is None or name in wanted.columns
+    ]
+
+
+def _fill(
+    parquet: Any,
+    layout: Layout,
+    places: Sequence[tuple[str, str, str]],
+    kept: Mapping[str, _Rows | slice],
+    arrays: Mapping[tuple[str, str], NDArray[np.float64]],
+    price_scale: float,
+    scratch: Scratch,
+) -> dict[str, dict[str, int]]:
+    """Decode the columns of all places into their arrays; returns what was read as missing, and why."""
+    counts: dict[str, dict[str, int]] = {}
+    by_raw: dict[str, list[tuple[str, str]]] = {}
+    for symbol, name, raw in places:
+        by_raw.setdefault(raw, []).append((symbol, name))
+    filled = 0
+    for first, table in _tables(parquet, list(by_raw)):
+        for raw in table.column_names:
+            name = by_raw[raw][0][1]
+            kind = layout.roles.kinds.get(name, "number")
+            values, missing = to_values(table.column(raw), kind=kind, where=f"{layout.path}: {raw}")
+            if price_scale != 1 and name in layout.roles.integer_prices:
+                values = values / price_scale
+            for reason, count in missing.items():
+                of = counts.setdefault(raw, {})
+                of[reason] = of.get(reason, 0) + count
+            for symbol, name in by_raw[raw]:
+                _put(arrays[symbol, name], values, kept[symbol], first)
+        filled += table.nbytes
+        if filled > _READ_BYTES:
+            scratch.release()
+            filled = 0
+    return counts
+
+
+def _put(array: NDArray[np.float64], values: NDArray[np.float64], at: _Rows | slice, first: int) -> None:
+    """Write the values of the file's rows from ``first`` on to where the symbol's rows lie."""
+    if isinstance(at, slice):
+        array[first : first + len(values)] = values
+        return
+    low, high = np.searchsorted(at, [first, first + len(values)])
+    array[low:high] = values[at[low:high] - first]
+
+
+def _tables(parquet: Any, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
+    """(first row, table) of every row group, its columns in portions of at most about 64 MB."""
+    metadata = parquet.metadata
+    first = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for portion in _portions(group, names):
+            size = sum(of for _, of in portion)
+            table = parquet.read_row_group(
+                number, columns=[name for name, _ in portion], use_threads=size > _THREADS_FROM_BYTES
+            )
+            if table.num_rows != group.num_rows:
+                raise pa.ArrowInvalid(f"row group {number} holds {table.num_rows} of {group.num_rows} rows")
+            yield first, table
+        first += group.num_rows
+
+
+def _portions(group: Any, names: Sequence[str]) -> Iterator[list[tuple[str, int]]]:
+    portion: list[tuple[str, int]] = []
+    for name in names:
+        size = 8 * group.num_rows  # what it will take, whatever its encoding
+        if portion and sum(of for _, of in portion) + size > _READ_BYTES:
+            yield portion
+            portion = []
+        portion.append((name, size))
+    if portion:
+        yield portion
+
+
+def _rank(parquet: Any, layout: Layout, duplicates: str) -> NDArray[Any] | None:
+    """What orders repeated rows, from the column that ``latest_by:COLUMN`` names."""
+    rule, _, name = duplicates.partition(":")
+    if rule != "latest_by":
+        return None
+    if name not in parquet.schema_arrow.names:
+        raise DataError(
+            f"{layout.path}: no column {name!r} (data.duplicates); its columns are "
+            f"{listed(parquet.schema_arrow.names)}"
+        )
+    column = _whole(parquet, layout, name)
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return to_values(column, kind="number", where=f"{layout.path}: {name}")[0]
+    return to_utc_ns(column, timezone="", where=f"{layout.path}: {name}").ns
+
+
+def _whole(parquet: Any, layout: Layout, name: str) -> Any:
     column = parquet.read(columns=[name]).column(name)
     if len(column) != layout.rows:
-        raise DataError(
+        raise DamagedFileError(
             f"{layout.path}: damaged: column {name!r} holds {len(column)} of {layout.rows} rows; "
             "write or download it again"
         )

@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foxhunt_ray.data.discover import listed
-from foxhunt_ray.data.findings import Finding, note, refusal, require_none_refused
+from foxhunt_ray.data.findings import Finding, note, refusal
 from foxhunt_ray.data.source.columns import Head, is_text, plain
 from foxhunt_ray.errors import DataError
 
@@ -290,11 +290,3 @@ def _interval(path: str) -> tuple[str, float]:
     lengths = {"mo": 2_592_000, "m": 60, "s": 1, "h": 3600, "d": 86_400, "w": 604_800}
     unit = unit.lower()
     return token, int(count or 1) * next(s for u, s in lengths.items() if unit.startswith(u))
-
-
-def ends_in_date(symbol: str) -> bool:
-    return _TAIL.fullmatch(symbol) is not None
-
-
-def require_symbol_names(paths: Sequence[str]) -> None:
-    require_none_refused(named_symbols(paths, [os.path.dirname(p) for p in paths[:1]])[1])

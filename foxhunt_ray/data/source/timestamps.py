@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from foxhunt_ray.data.discover import brief, listed
+from foxhunt_ray.data.findings import Finding
 from foxhunt_ray.data.source.columns import ROW_NUMBERS, is_text, plain
 from foxhunt_ray.errors import ConfigError, DataError
 
@@ -45,6 +46,7 @@ class Stamps:
     ns: NDArray[np.int64]
     zone_assumed: bool
     reading: str
+    findings: tuple[Finding, ...] = ()
 
 
 def time_columns(schema: Any, wanted: str, *, path: str) -> list[str]:
@@ -91,7 +93,9 @@ def time_kind(dtype: Any) -> str:
     return "text" if is_text(dtype) else "other"
 
 
-def to_utc_ns(column: Any, *, timezone: str, where: str) -> Stamps:
+def to_utc_ns(
+    column: Any, *, timezone: str, where: str, dates: str = "auto", groups: NDArray[np.int64] | None = None
+) -> Stamps:
     """Stamps of an arrow column as int64 UTC nanoseconds, and how they were read.
 
     Args:

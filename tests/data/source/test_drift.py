@@ -167,15 +167,6 @@ def test_a_symbol_column_of_some_files_is_refused() -> None:
     ]
 
 
-def test_whole_and_fractional_prices_are_refused_unless_the_scale_is_given() -> None:
-    schemas = BARS, BARS | {"close": pa.int64()}
-    (refused,) = refusals(compare(*schemas)[1])
-    assert refused.startswith("B.parquet: close: integer prices (int64) here, but double in A.parquet;")
-    assert "set data.price_scale" in refused
-    assert refusals(compare(*schemas, price_scale=10000)[1]) == []
-    assert refusals(compare(BARS, BARS | {"close": pa.null()})[1]) == []
-
-
 def test_text_against_numbers_is_refused_but_not_an_empty_column() -> None:
     _, found = compare(BARS | {"x": pa.float64()}, BARS | {"x": pa.binary()})
     assert refusals(found) == [
