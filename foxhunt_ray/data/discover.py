@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import unquote
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
+from foxhunt_ray.data.parquet import FAULTS, brief
 from foxhunt_ray.errors import DataError
 
 _SUFFIXES = (".parquet", ".parq", ".pq")
@@ -88,11 +88,6 @@ def _discover(path: str) -> list[FileEntry]:
             f"({names}); expected names that end in .parquet"
         )
     return entries
-
-
-def brief(error: Exception) -> str:
-    """The first line of a foreign error, at most 120 characters, without a final stop."""
-    return str(error).strip().split("\n")[0][:120].rstrip(". ") or type(error).__name__
 
 
 def listed(items: Sequence[str]) -> str:
@@ -178,7 +173,7 @@ def _probe(path: str) -> tuple[int, str]:
                 return 0, fault
             parquet = pq.ParquetFile(file)
             rows = parquet.metadata.num_rows if len(parquet.schema_arrow) else 0
-    except (pa.ArrowException, OSError) as err:
+    except FAULTS as err:
         if isinstance(err, OSError) and err.errno:
             return 0, f"cannot be opened ({err.strerror})"
         return 0, f"its footer cannot be read ({brief(err)}); write or download it again"

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from foxhunt_ray.data.discover import UNFINISHED, brief
+from foxhunt_ray.data.discover import UNFINISHED
+from foxhunt_ray.data.parquet import brief
 from foxhunt_ray.errors import CheckpointError, ConfigError
 
 MANIFEST = "_manifest.json"

@@ -26,6 +26,8 @@ from foxhunt_ray.data.targets import last_values, target_rows
 from foxhunt_ray.data.windows import Rows, SymbolIndex, segment_first, window_ends
 from foxhunt_ray.errors import ConfigError, DataError
 
+_DAY = 86400 * 10**9
+
 
 @dataclass(frozen=True, eq=False)
 class Survey:
@@ -218,7 +220,7 @@ def survey_market(
     """
     bars, findings = market.bars, list(market.findings)
     step = usual_step(bars)
-    gap = max_gap or (parse_duration(config.data.max_gap) if config.data.max_gap else step * 3 // 2)
+    gap = max_gap or (parse_duration(config.data.max_gap) if config.data.max_gap else _usual_gap(step))
     if features:
         names = tuple(features)
     else:
@@ -271,6 +273,11 @@ def usual_step(bars: Sequence[Bars]) -> int:
         raise DataError(f"no symbol has two bars ({len(bars)} symbols); a forecast needs a series")
     values, counts = np.unique(steps, return_counts=True)
     return int(values[counts.argmax()])
+
+
+def _usual_gap(step: int) -> int:
+    """Longest step that is no gap: daily bars have weekends and holidays [ns]."""
+    return 7 * _DAY if step == _DAY else step * 3 // 2
 
 
 def _too_few(found: Survey) -> list[Finding]:

@@ -9,10 +9,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from foxhunt_ray.data.findings import Finding, refusal
+from foxhunt_ray.data.parquet import opened
 from foxhunt_ray.data.source.columns import is_text, plain
 from foxhunt_ray.data.source.intervals import usual_step_of
 from foxhunt_ray.data.source.merge import Piece
-from foxhunt_ray.data.source.reading import opened
 from foxhunt_ray.data.split import iso
 from foxhunt_ray.errors import DamagedFileError
 

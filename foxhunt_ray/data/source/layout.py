@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from foxhunt_ray.config import Config
-from foxhunt_ray.data.discover import FileEntry, brief, listed
+from foxhunt_ray.data.discover import FileEntry, listed
 from foxhunt_ray.data.findings import Finding
+from foxhunt_ray.data.parquet import opened
 from foxhunt_ray.data.source.columns import Roles, column_roles
 from foxhunt_ray.data.source.symbols import (
     index_levels,
@@ -28,7 +28,7 @@ from foxhunt_ray.data.source.symbols import (
 )
 from foxhunt_ray.data.source.timestamps import time_columns, time_kind
 from foxhunt_ray.data.source.wide import find_wide, flat_names, melted_roles
-from foxhunt_ray.errors import DamagedFileError, DataError
+from foxhunt_ray.errors import DataError
 
 _HEAD_ROWS = 1000
 PREPARED = b"foxhunt"
@@ -115,13 +115,8 @@ def read_layout(entry: FileEntry, config: Config) -> Layout:
 
 def _layout(entry: FileEntry, config: Config, forms: dict[object, _Form]) -> Layout:
     path, wanted = entry.path, config.data.symbol_column
-    try:
-        with pq.ParquetFile(path) as parquet:
-            schema = parquet.schema_arrow
-    except (pa.ArrowException, OSError) as err:
-        raise DamagedFileError(
-            f"{path}: its footer cannot be read ({brief(err)}); write or download it again"
-        ) from err
+    with opened(path) as parquet:
+        schema = parquet.schema_arrow
     key = _key(schema)
     findings: tuple[Finding, ...] = ()
     if key not in forms:
@@ -194,14 +189,9 @@ def _times(schema: Any, wanted: str, path: str) -> list[str]:
 
 def _head(path: str, names: Sequence[str]) -> Any:
     """The first rows of some columns as an arrow table."""
-    try:
-        with pq.ParquetFile(path) as parquet:
-            batches = parquet.iter_batches(batch_size=_HEAD_ROWS, row_groups=[0], columns=list(names))
-            return pa.Table.from_batches([next(batches)])
-    except (pa.ArrowException, OSError, StopIteration) as err:
-        raise DamagedFileError(
-            f"{path}: its data cannot be decoded ({brief(err)}); write or download it again"
-        ) from err
+    with opened(path) as parquet:
+        batches = parquet.iter_batches(batch_size=_HEAD_ROWS, row_groups=[0], columns=list(names))
+        return pa.Table.from_batches([batch for batch, _ in zip(batches, range(1), strict=False)])
 
 
 def _named(layouts: Sequence[Layout], config: Config) -> list[Layout]:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from foxhunt_ray.config import Config
 from foxhunt_ray.data.discover import FileEntry
 from foxhunt_ray.data.findings import Finding, note
+from foxhunt_ray.data.parquet import opened
 from foxhunt_ray.data.source.columns import is_market_data
 from foxhunt_ray.data.source.layout import Layout
-from foxhunt_ray.data.source.reading import opened
 from foxhunt_ray.errors import DamagedFileError, DataError
 
 _ALL_COLUMNS_BYTES = 256_000_000  # data larger than this are read without the columns that nobody asked for

@@ -7,17 +7,16 @@ large row group a few columns at a time, so that memory is bounded by what a row
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from foxhunt_ray.config import Config
-from foxhunt_ray.data.discover import brief, listed
+from foxhunt_ray.data.discover import listed
+from foxhunt_ray.data.parquet import opened
 from foxhunt_ray.data.scratch import Scratch
 from foxhunt_ray.data.source.layout import Layout
 from foxhunt_ray.data.source.merge import Piece, order_of
@@ -84,42 +83,6 @@ def read_file(layout: Layout, config: Config, wanted: Wanted, scratch: Scratch) 
     """
     with opened(layout.path, codes=[layout.symbol_column] if layout.symbol_column else []) as parquet:
         return _decode(parquet, layout, config, wanted, scratch)
-
-
-def read_columns(path: str, names: Sequence[str]) -> Any:
-    """Columns of a whole file as an arrow table.
-
-    Raises:
-        DamagedFileError: the file cannot be decoded.
-    """
-    with opened(path) as parquet:
-        return parquet.read(columns=list(names))
-
-
-@contextmanager
-def opened(path: str, *, codes: Sequence[str] = ()) -> Iterator[Any]:
-    """A parquet file, whose faults of decoding become a sentence that names it.
-
-    Args:
-        path: the file.
-        codes: text columns to be read as dictionaries.
-
-    Raises:
-        DamagedFileError: pyarrow fails on it, here or inside the block.
-    """
-    try:
-        # INT96 wraps around silently in nanoseconds; a page that fails its checksum reads fine unasked.
-        with pq.ParquetFile(
-            path,
-            coerce_int96_timestamp_unit="us",
-            page_checksum_verification=True,
-            read_dictionary=list(codes) or None,
-        ) as parquet:
-            yield parquet
-    except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError) as err:
-        raise DamagedFileError(
-            f"{path}: its data cannot be decoded ({brief(err)}); write or download it again"
-        ) from err
 
 
 def _decode(parquet: Any, layout: Layout, config: Config, wanted: Wanted, scratch: Scratch) -> Reading:

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from foxhunt_ray.data.discover import brief, listed
+from foxhunt_ray.data.discover import listed
 from foxhunt_ray.data.findings import Finding
+from foxhunt_ray.data.parquet import brief
 from foxhunt_ray.data.source.columns import ROW_NUMBERS, is_text, plain
 from foxhunt_ray.errors import ConfigError, DataError
 

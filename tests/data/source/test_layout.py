@@ -82,7 +82,7 @@ def test_files_that_are_not_understood_are_collected_and_the_others_read(tmp_pat
 
 def test_a_file_that_has_become_unreadable_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "A.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DamagedFileError, match=r"A.parquet: its footer cannot be read"):
+    with pytest.raises(DamagedFileError, match=r"A.parquet: its data cannot be decoded"):
         read_layout(FileEntry(str(tmp_path / "A.parquet"), "read", rows=1), load_config(None, {}))
 
 
