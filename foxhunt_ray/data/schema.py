@@ -30,7 +30,7 @@ from foxhunt_ray.data.source.notes import reading_findings, resolved, value_find
 from foxhunt_ray.data.source.plan import Account, columns_to_read, page_damage, price_samples
 from foxhunt_ray.data.source.reading import Reading, Wanted, read_file
 from foxhunt_ray.data.source.scale import mixed_prices, price_scale
-from foxhunt_ray.data.source.stamps import no_bars, stamp_findings
+from foxhunt_ray.data.source.stamps import at_bar_start, no_bars, stamp_findings
 from foxhunt_ray.errors import DataError
 
 Progress = Callable[[int, int], None]
@@ -210,7 +210,8 @@ def _merged(
         _require_known(frozenset(config.data.symbols), there, config.data.where)
     pieces = {s: [r.pieces[s] for r in readings if s in r.pieces] for s in sorted(there)}
     pieces = {s: of for s, of in pieces.items() if of}
-    findings = list(stamp_findings(readings, pieces))
+    pieces, findings = at_bar_start(readings, pieces, config)
+    findings += stamp_findings(readings, pieces, config)
     refused, symbols = ([], set(pieces)) if events else no_bars(readings)
     scratch = Scratch()
     merged = {}

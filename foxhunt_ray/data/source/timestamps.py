@@ -1,6 +1,6 @@
 """The time column of a file, and its stamps as int64 UTC nanoseconds.
 
-Found by type first (timestamp, epoch number, date, text), then by name. Stamps without a zone are read in
+Found by type first (timestamp, number, date, text), then by name. Stamps without a zone are read in
 ``data.timezone``, else as UTC; an epoch's unit follows from its magnitude, so that a vendor's change from ms
 to us between two files is read right.
 """
@@ -19,15 +19,28 @@ from numpy.typing import NDArray
 from foxhunt_ray.data.discover import listed
 from foxhunt_ray.data.findings import Finding
 from foxhunt_ray.data.parquet import brief
+from foxhunt_ray.data.source.clocks import is_recorder
 from foxhunt_ray.data.source.columns import ROW_NUMBERS, is_text, plain
-from foxhunt_ray.errors import ConfigError, DataError
+from foxhunt_ray.data.source.dates import compact_numbers, parse_dates
+from foxhunt_ray.data.source.zones import to_utc
+from foxhunt_ray.errors import DataError
 
 # Best first. The start of a bar stands before its end, the market's clock before the recorder's.
 _NAMES = (
     *("ts_event", "timestamp", "ts", "datetime", "date_time", "time", "open_time", "window_start"),
-    *("unix", "unix_time", "unix_timestamp", "epoch", "epoch_ms", "timestamp_ms", "timestamp_ns", "date"),
-    *("observation_date", "mapdate", "index", "__index_level_0__", "t", "close_time", "ts_recv", "ts_init"),
-    "local_timestamp",
+    *(
+        "start_time",
+        "bar_time",
+        "candle_time",
+        "period_start",
+        "unix",
+        "unix_time",
+        "unix_timestamp",
+        "epoch",
+    ),
+    *("epoch_ms", "timestamp_ms", "timestamp_ns", "gmt_time", "date", "trade_date", "trading_date"),
+    *("observation_date", "mapdate", "local_time", "index", "__index_level_0__", "t"),
+    *("close_time", "end_time", "window_end", "bar_end", "ts_recv", "ts_init", "local_timestamp"),
 )
 _KINDS = ("timestamp", "number", "date", "text", "other")  # the order of preference
 _UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -42,6 +55,7 @@ class Stamps:
         ns: int64 [n], UTC nanoseconds, in the order of the file.
         zone_assumed: neither the column nor the config names a zone.
         reading: how the column was read, a phrase.
+        findings: what was decided about dates in text, or has to be asked.
     """
 
     ns: NDArray[np.int64]
@@ -103,6 +117,8 @@ def to_utc_ns(
         column: chunked array of timestamps, dates, epoch numbers or ISO text.
         timezone: IANA zone of stamps that carry none; empty = UTC.
         where: file and column, for messages.
+        dates: ``data.dates``, the order of day and month in text.
+        groups: int64 [n], number of the symbol of each row; None = one symbol.
 
     Raises:
         DataError: missing stamps, a value that is not a stamp, or a local time that is not unique.
@@ -114,25 +130,34 @@ def to_utc_ns(
         )
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    kind, dtype = "", column.type
-    if is_text(dtype):
-        kind, column = "ISO text", _parse(column, where)
-    elif pa.types.is_date(dtype):
-        kind, column = "dates at midnight", column.cast(pa.timestamp("ms"))
-    elif not pa.types.is_timestamp(dtype):
-        return _epoch(column, where)
-    kind = kind or f"timestamp[{column.type.unit}]"
-    if column.type.tz is not None:
-        return Stamps(_nanoseconds(column, where), False, f"{kind} with zone {column.type.tz}")
+    if is_text(column.type):
+        ns, zoned, kind, findings = _text(column, dates, where)
+    elif pa.types.is_date(column.type):
+        ns, zoned, kind, findings = (
+            _nanoseconds(column.cast(pa.timestamp("ms")), where),
+            False,
+            "dates at midnight",
+            (),
+        )
+    elif pa.types.is_timestamp(column.type):
+        ns, kind, findings = _nanoseconds(column, where), f"timestamp[{column.type.unit}]", ()
+        zoned = column.type.tz is not None
+        kind += f" with zone {column.type.tz}" if zoned else ""
+    else:
+        ns, zoned, kind = _number(column, where)
+        findings = ()
+    if zoned:
+        return Stamps(ns, False, kind, findings)
     if not timezone:
-        return Stamps(_nanoseconds(column, where), True, f"{kind} without zone, read as UTC")
-    column = _localised(column, timezone, where)
-    return Stamps(_nanoseconds(column, where), False, f"{kind} without zone, read as {timezone}")
+        return Stamps(ns, True, f"{kind} without zone, read as UTC", findings)
+    ns = to_utc(ns, timezone, where=where, groups=groups)
+    return Stamps(ns, False, f"{kind} without zone, read as {timezone}", findings)
 
 
 def _rank(field: Any) -> tuple[int, int]:
     name = plain(field.name)
-    return _KINDS.index(time_kind(field.type)), _NAMES.index(name) if name in _NAMES else len(_NAMES)
+    place = _NAMES.index(name) if name in _NAMES else len(_NAMES) + is_recorder(name)
+    return _KINDS.index(time_kind(field.type)), place
 
 
 def _may_be_time(field: Any) -> bool:
@@ -142,36 +167,29 @@ def _may_be_time(field: Any) -> bool:
     return kind == "timestamp" or (kind != "other" and name in _NAMES)
 
 
-def _parse(column: Any, where: str) -> Any:
-    """ISO 8601 text as timestamps, with the zone UTC when every value carries an offset."""
-    zone = "UTC" if re.search(r"(Z|[+-]\d\d:?\d\d)$", column[0].as_py()) else None
+def _text(column: Any, dates: str, where: str) -> tuple[NDArray[np.int64], bool, str, tuple[Finding, ...]]:
+    """Stamps of text: epoch numbers, ISO 8601, or another usual form."""
+    first = str(column[0].as_py()).strip()
+    if re.fullmatch(r"\d{9,13}|\d{16}|\d{19}", first):
+        try:
+            ns, zoned, kind = _number(column.cast(pa.int64()), where)
+            return ns, zoned, f"text of {kind}", ()
+        except pa.ArrowInvalid as err:
+            raise DataError(f"{where}: {brief(err)}; write the column as timestamps") from err
+    if not re.match(r"\d{4}-\d\d-\d\d", first):
+        return parse_dates(column, order=dates, where=where)
+    zone = "UTC" if re.search(r"(Z|[+-]\d\d:?\d\d)$", first) else None
     try:
-        return column.cast(pa.timestamp("ns", zone))
+        parsed = column.cast(pa.timestamp("ns", zone))
     except pa.ArrowInvalid as err:
         found = re.search(r"'(.*)' as a scalar", str(err))
-        value = found[1] if found else column[0].as_py()
+        value = found[1] if found else first
         row = pc.index(column, pa.scalar(value, column.type)).as_py()
         expected = "2019-11-05 09:30:00" + ("Z as in the first row" if zone else "")
         raise DataError(
             f"{where}: {value!r} in row {row} is not a stamp like {expected}; write the column as timestamps"
         ) from err
-
-
-def _localised(column: Any, timezone: str, where: str) -> Any:
-    """Wall-clock stamps with the zone they belong to; a time that is missing or repeated there is refused."""
-    try:
-        early = pc.assume_timezone(column, timezone, ambiguous="earliest", nonexistent="earliest")
-    except pa.ArrowInvalid as err:
-        raise ConfigError(f"data.timezone: {brief(err)}; give an IANA name such as America/New_York") from err
-    late = pc.assume_timezone(column, timezone, ambiguous="latest", nonexistent="latest")
-    unclear = np.flatnonzero(early.cast(pa.int64()).to_numpy() != late.cast(pa.int64()).to_numpy())
-    if len(unclear):
-        row = int(unclear[0])
-        raise DataError(
-            f"{where}: {column[row]} in row {row} does not exist or exists twice in {timezone} "
-            f"(daylight saving), {len(unclear)} rows so; check data.timezone or write the stamps in UTC"
-        )
-    return early
+    return _nanoseconds(parsed, where), zone is not None, "ISO text" + (" with zone" if zone else ""), ()
 
 
 def _nanoseconds(column: Any, where: str) -> NDArray[np.int64]:
@@ -187,8 +205,10 @@ def _nanoseconds(column: Any, where: str) -> NDArray[np.int64]:
     return ticks * factor
 
 
-def _epoch(column: Any, where: str) -> Stamps:
-    """Numbers since 1970; the unit is the one in which all of them lie between 1980 and 2100."""
+def _number(column: Any, where: str) -> tuple[NDArray[np.int64], bool, str]:
+    """Numbers since 1970, in the unit in which all lie between 1980 and 2100, or dates like 20191105."""
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise DataError(f"{where}: {column.type} is not a time; name a column of stamps in data.time_column")
     numbers = column.to_numpy()
@@ -196,7 +216,10 @@ def _epoch(column: Any, where: str) -> Stamps:
     for unit, factor in _UNIT_NS.items():
         ticks = 10**9 // factor
         if low >= _YEAR_1980_S * ticks and high < _YEAR_2100_S * ticks:
-            return Stamps(_scaled(numbers, factor), False, f"{unit} since 1970 UTC")
+            return _scaled(numbers, factor), True, f"{unit} since 1970 UTC"
+    days = compact_numbers(numbers)
+    if days is not None:
+        return days, False, "dates like 20191105"
     raise DataError(
         f"{where}: numbers from {low} to {high} are no epoch in s, ms, us or ns between 1980 and 2100; "
         "name another column in data.time_column or write timestamps"
