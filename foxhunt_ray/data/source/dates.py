@@ -107,9 +107,10 @@ def _of_day(parts: Any) -> Ints:
         half = pc.utf8_lower(parts.field("half")).to_numpy(zero_copy_only=False)
         hour = np.where(half == "pm", hour % 12 + 12, np.where(half == "am", hour % 12, hour))
     part = parts.field("part")
-    nanoseconds = np.asarray(pc.utf8_rpad(part, 9, "0").cast(pa.int64()).to_numpy(zero_copy_only=False))
+    nanoseconds: Ints = pc.utf8_rpad(part, 9, "0").cast(pa.int64()).to_numpy(zero_copy_only=False)
     seconds = (hour * 60 + _number(parts, "minute")) * 60 + _number(parts, "second")
-    return seconds * 10**9 + nanoseconds
+    total: Ints = seconds * 10**9 + nanoseconds
+    return total
 
 
 def _offset(parts: Any, column: Any, where: str) -> tuple[bool, Ints]:
