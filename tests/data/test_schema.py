@@ -265,7 +265,7 @@ def test_exact_duplicates_are_dropped_and_counted(tmp_path: Path) -> None:
     market = read(tmp_path)
     assert column(market, "close") == [0, 1, 2, 3, 4]
     assert market.dropped == {"exact duplicate": 1}
-    told = "X: 6 rows in 2 files give 5 distinct stamps: 1 rows repeat another exactly and are dropped"
+    told = "X: 6 rows in 2 files give 5 distinct stamps; rows that repeat another exactly, dropped: 1"
     assert told in market.notes
 
 
@@ -274,9 +274,7 @@ def test_rows_that_disagree_are_refused_with_symbol_stamp_and_both_files(tmp_pat
         close = [*np.ones(98), last]
         write(tmp_path / folder / "X.parquet", ts=stamps(99), close=close, volume=np.ones(99))
     stamp = "2020-09-17T14:00:00"
-    expected = (
-        rf"1 stamps have rows that differ \({stamp}\S*\): close is 2 in .*a=1/X.parquet but 3 in .*a=2/X"
-    )
+    expected = rf"stamps whose rows differ: 1 \({stamp}\S*\): close is 2 in .*a=1/X.parquet but 3 in .*a=2/X"
     with pytest.raises(DataError, match=expected):
         read(tmp_path)
 
@@ -285,7 +283,7 @@ def test_interleaved_trades_are_recognised(tmp_path: Path) -> None:
     ts = pa.concat_arrays([stamps(5), stamps(5)])
     file = write(tmp_path / "x.parquet", ts=ts, price=np.arange(10.0))
     with pytest.raises(
-        DataError, match=r"5 stamps have rows that differ .*if contracts or sides.*data.symbol_column"
+        DataError, match=r"stamps whose rows differ: 5 .*if contracts or sides.*data.symbol_column"
     ):
         read(file)
 

@@ -76,7 +76,7 @@ def _tells_apart(column: pa.ChunkedArray, ts_event: NDArray[np.int64]) -> bool:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     encoded = column.combine_chunks().dictionary_encode()
-    if not 1 < len(encoded.dictionary) <= _LABELS:
+    if not 1 < len(encoded.dictionary) <= min(_LABELS, len(column) // 2):
         return False
     codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
     order = np.lexsort((codes, ts_event))

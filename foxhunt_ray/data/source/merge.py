@@ -72,7 +72,8 @@ class Origin:
                 source_row[mine] = rows[source_row[mine]]
         step = np.where(np.diff(piece) == 0, np.diff(source_row), 0)
         step[np.abs(step) != 1] = 0
-        turns = np.flatnonzero((step == 0) | (np.diff(step, prepend=step[:1]) != 0)) + 1
+        turned = np.append(False, (step[1:] != step[:-1]) & (step[:-1] != 0))[: len(step)]
+        turns = np.flatnonzero((step == 0) | turned) + 1
         starts = np.concatenate([[0], turns])
         counts = np.diff(np.append(starts, len(at)))
         return [
@@ -268,16 +269,13 @@ def _told(
     exact = same.count - same.stamps - same.differing
     text = f"{symbol}: {same.count:,} rows{files} give {same.stamps:,} distinct stamps"
     if exact:
-        text += f": {exact:,} rows repeat another exactly" + (
-            " and are dropped" if not same.conflicts else ""
-        )
+        text += f"; rows that repeat another exactly, dropped: {exact:,}"
     if not same.conflicts:
         return note(text, file=_only(pieces), count=exact)
     count = len(same.conflicts)
     stamps = [iso(int(same.ts_event[i])) for i in same.conflicts[:_SHOWN]]
     more = f" and {count - _SHOWN:,} more" if count > _SHOWN else ""
-    text += f"{',' if exact else ':'} {count:,} stamps have rows that differ ({', '.join(stamps)}{more}): "
-    text += same.example
+    text += f"; stamps whose rows differ: {count:,} ({', '.join(stamps)}{more}): {same.example}"
     if rule != "refuse":
         return note(f"{text}; kept: {rule} (data.duplicates)", file=_only(pieces), count=count)
     return refusal(

@@ -1,0 +1,67 @@
+"""Files of different intervals are refused with both names; an illiquid symbol is no other interval."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foxhunt_ray.data.source.intervals import interval_findings, span, split_by_interval, usual_step_of
+from foxhunt_ray.data.source.merge import Piece
+
+MINUTE, HOUR, DAY = 60 * 10**9, 3600 * 10**9, 86400 * 10**9
+
+
+def piece(name: str, stamps: np.ndarray) -> Piece:
+    return Piece(name, np.asarray(stamps, np.int64), {})
+
+
+MINUTES = piece("m", MINUTE * np.arange(200))
+HOURS = piece("h", HOUR * np.arange(100))
+
+
+def test_the_usual_step_is_the_most_common_one_in_either_direction() -> None:
+    stamps = HOUR * np.array([0, 1, 2, 2, 5, 6])
+    assert usual_step_of(stamps) == usual_step_of(stamps[::-1]) == HOUR
+    assert usual_step_of(stamps[:1]) == 0
+
+
+@pytest.mark.parametrize("pieces", [{"A": [MINUTES, HOURS]}, {"A": [HOURS], "B": [MINUTES]}])
+def test_two_intervals_are_refused_with_both_files(pieces: dict[str, list[Piece]]) -> None:
+    (refused,) = interval_findings(pieces)
+    assert refused.level == "refusal"
+    assert refused.text == "bars of 1 min in m, but of 1 h in h"
+
+
+def test_rows_that_are_absent_make_no_other_interval() -> None:
+    random = np.random.default_rng(0)
+    illiquid = piece("i", MINUTE * np.sort(random.choice(3000, 800, replace=False)))
+    assert interval_findings({"A": [MINUTES], "B": [illiquid]}) == []
+
+
+def test_few_rows_and_irregular_stamps_show_no_interval() -> None:
+    ticks = piece("t", np.cumsum(np.random.default_rng(0).integers(1, 10**9, 500)))
+    assert interval_findings({"A": [HOURS, piece("x", MINUTE * np.arange(2)), ticks]}) == []
+
+
+def test_holidays_and_short_months_are_one_interval() -> None:
+    daily, business = piece("d", DAY * np.arange(300)), DAY * np.arange(300)
+    weekdays = piece("b", business[business // DAY % 7 < 5])
+    months = [
+        piece(str(y), np.arange(f"{y}-01", f"{y + 2}-01", dtype="M8[M]").astype("M8[ns]").astype(np.int64))
+        for y in (2019, 2021)
+    ]
+    assert interval_findings({"A": [daily, weekdays]}) == []
+    assert interval_findings({"A": months}) == []
+
+
+def test_pieces_are_grouped_by_interval_the_largest_group_first() -> None:
+    more = piece("m2", MINUTE * np.arange(300, 310))
+    groups = split_by_interval([HOURS, MINUTES, more])
+    assert [[p.path for p in group] for group in groups] == [["m", "m2"], ["h"]]
+
+
+@pytest.mark.parametrize(
+    ("length", "text"), [(HOUR, "1 h"), (90 * MINUTE, "90 min"), (DAY, "1 d"), (1_500_000_000, "1.5 s")]
+)
+def test_lengths_of_time_are_short(length: int, text: str) -> None:
+    assert span(length) == text
