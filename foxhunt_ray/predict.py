@@ -20,7 +20,7 @@ from foxhunt_ray.data.synthetic import synthetic_market
 from foxhunt_ray.errors import CheckpointError, ConfigError, DataError
 from foxhunt_ray.train.metrics import Predictions
 
-_VERSION = 1
+_VERSION = 2
 # Of the training run these would cut the new data: predictions are wanted for all of it, at every bar.
 _WHOLE = {
     "data.stride": 1,
@@ -40,8 +40,8 @@ def predict(folder: Path, overrides: Sequence[str] = ()) -> pa.Table:
         overrides: ``section.field=value`` strings on top of the run's config, such as ``data.path=...``.
 
     Returns:
-        Columns symbol (text), ts_event (timestamp of the last input bar, ns UTC), prediction and target
-        (float64, in target units; target is null where the future is not known).
+        Columns symbol (text), ts_event (timestamp of the last input bar, ns UTC), horizon (int32, bars),
+        prediction and target (float64, see ``forecast_table``; target is null where the future is not known).
 
     Raises:
         ConfigError: the folder holds no finished run.
@@ -63,7 +63,7 @@ def predict(folder: Path, overrides: Sequence[str] = ()) -> pa.Table:
             found,
             mean=np.array([f["mean"] for f in statistics["features"]]),
             std=np.array([f["std"] for f in statistics["features"]]),
-            target=TargetStatistics(**statistics["target"]),
+            target=TargetStatistics(**{k: tuple(v) for k, v in statistics["target"].items()}),
         )
         if not len(prepared.windows("all")):
             raise DataError(
@@ -75,17 +75,27 @@ def predict(folder: Path, overrides: Sequence[str] = ()) -> pa.Table:
 
 
 def forecast_table(prepared: Prepared, forecasts: Mapping[str, Predictions]) -> pa.Table:
-    """Forecasts of one or more splits as a table: split, symbol, ts_event, prediction, target."""
+    """Forecasts of one or more splits: split, symbol, ts_event, horizon, prediction, target; a row a horizon.
+
+    Prediction and target are in target units; of ``target.kind = "price"`` they are prices, that is, the last
+    known one plus the change.
+    """
     parts = list(forecasts.values())
-    symbols = np.array(prepared.symbols, dtype=object)[np.concatenate([p.symbol for p in parts])]
-    target = np.concatenate([p.target[:, 0] for p in parts])
+    horizons = np.array(prepared.config.target.horizons, np.int32)
+    symbol, ts_event = (np.concatenate([getattr(p, f) for p in parts]) for f in ("symbol", "ts_event"))
+    last = prepared.last_prices(symbol, ts_event)[:, None]
+    prediction = (np.concatenate([p.prediction for p in parts]) + last).ravel()
+    target = (np.concatenate([p.target for p in parts]) + last).ravel()
+    windows = np.repeat(np.arange(len(symbol)), len(horizons))
     split = np.repeat(np.array(list(forecasts), dtype=object), [len(p.symbol) for p in parts])
+    names = np.array(prepared.symbols, dtype=object)[symbol]
     return pa.table(
         {
-            "split": pa.array(split, pa.string()),
-            "symbol": pa.array(symbols, pa.string()),
-            "ts_event": pa.array(np.concatenate([p.ts_event for p in parts]), pa.timestamp("ns", tz="UTC")),
-            "prediction": pa.array(np.concatenate([p.prediction[:, 0] for p in parts])),
+            "split": pa.array(split[windows], pa.string()),
+            "symbol": pa.array(names[windows], pa.string()),
+            "ts_event": pa.array(ts_event[windows], pa.timestamp("ns", tz="UTC")),
+            "horizon": pa.array(np.tile(horizons, len(symbol))),
+            "prediction": pa.array(prediction),
             "target": pa.array(target, mask=np.isnan(target)),
         }
     )

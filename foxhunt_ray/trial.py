@@ -134,9 +134,7 @@ def baselines(prepared: Prepared, survey: Survey) -> dict[str, dict[str, float]]
         if count is not None:
             last = last[prepared.subset(windows, count)]
         with stream(split, count) as batches:
-            scores = score_baselines(
-                batches, last=last, mean=(prepared.target.mean,), ridge=ridge, scale=scale
-            )
+            scores = score_baselines(batches, last=last, mean=prepared.target.mean, ridge=ridge, scale=scale)
         for name, values in scores.items():
             found.setdefault(name, {}).update({f"{scope}/{key}": v for key, v in values.items()})
     return found
@@ -144,8 +142,12 @@ def baselines(prepared: Prepared, survey: Survey) -> dict[str, dict[str, float]]
 
 def target_scale(prepared: Prepared) -> TargetScale:
     """The target's centre, scale and reference forecast, all from training windows."""
-    target = prepared.target
-    return TargetScale((target.center,), (target.scale,), (target.center,))
+    target, kind, horizons = prepared.target, prepared.config.target.kind, prepared.config.target.horizons
+    signed = kind in ("log_return", "vol_scaled_return", "direction", "price")
+    if kind == "direction":
+        unscaled = (0.0,) * len(horizons), (1.0,) * len(horizons)
+        return TargetScale(*unscaled, target.mean, link="logistic", is_signed=signed, horizons=horizons)
+    return TargetScale(target.center, target.scale, target.center, is_signed=signed, horizons=horizons)
 
 
 def pick_device(gpus: float) -> str:
@@ -163,7 +165,7 @@ def pick_device(gpus: float) -> str:
 
 
 def _model(config: Config, prepared: Prepared) -> nn.Module:
-    return build_model(config.model, n_features=len(prepared.features), n_targets=1)
+    return build_model(config.model, n_features=len(prepared.features), n_targets=len(prepared.target.mean))
 
 
 def _training(config: Config, prepared: Prepared, *, device: str, start: int) -> AsyncDataLoader:

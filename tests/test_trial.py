@@ -12,6 +12,7 @@ from foxhunt_ray import trial
 from foxhunt_ray.config import load_config, with_values
 from foxhunt_ray.data import prepare, survey
 from foxhunt_ray.errors import CheckpointError, ClusterError
+from foxhunt_ray.predict import forecast_table
 
 pytestmark = pytest.mark.cluster
 TIMED = ("data/wait_s", "data/wait_frac", "train/windows_per_s", "device/memory_peak_bytes")
@@ -117,15 +118,49 @@ def test_baselines_are_scored_on_the_windows_of_the_trials(base, prepared, found
     scores = trial.baselines(prepared, found)
     assert set(scores) == {"zero", "mean", "last", "ridge"}
     ends = found.ends("test")
-    truth = np.concatenate([t[e] for t, e in zip(found.targets, ends, strict=True)]).astype(np.float32)
+    truth = np.concatenate([t[e, 0] for t, e in zip(found.targets, ends, strict=True)]).astype(np.float32)
     last = found.last("test")[:, 0]
     assert scores["zero"]["test/mse"] == pytest.approx(np.mean(truth.astype(float) ** 2), rel=1e-6)
     known = np.where(np.isnan(last), 0, last)
     assert scores["last"]["test/mse"] == pytest.approx(np.mean((truth - known) ** 2), rel=1e-6)
     assert scores["zero"]["val/skill"] == scores["zero"]["val_full/skill"] == 0
     shown = prepared.subset(prepared.windows("val"), prepared.config.train.eval_windows)
-    values = np.concatenate([t[e] for t, e in zip(found.targets, found.ends("val"), strict=True)])[shown]
+    values = np.concatenate([t[e, 0] for t, e in zip(found.targets, found.ends("val"), strict=True)])[shown]
     assert scores["zero"]["val/mse"] == pytest.approx(np.mean(values.astype(np.float32).astype(float) ** 2))
+
+
+KINDS = ["log_return", "realised_vol", "vol_scaled_return", "range", "direction", "price", "column"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_target_is_trained_for_two_horizons_and_scored_in_its_units(small_ray, market, tmp_path, kind):
+    two = config(market, **{"target.kind": kind, "target.column": "flow", "target.horizon": [1, 4]})
+    found = survey(two)
+    prepared = prepare(two, found)
+    *_, last = trial.run(two, prepared, folder=tmp_path)
+    scores = trial.baselines(prepared, found)
+    weights = tmp_path / "best" / "model.safetensors"
+    scored, forecasts = trial.score(two, prepared, weights, splits=("val",))["val"]
+    error = forecasts.prediction - forecasts.target
+    assert error.shape == (len(prepared.windows("val")), 2)
+    for number, horizon in enumerate((1, 4)):
+        mae = scored[f"mae_h{horizon}"]
+        assert (
+            mae == pytest.approx(np.abs(error[:, number]).mean()) == last.metrics[f"val_full/mae_h{horizon}"]
+        )
+    assert scored["skill"] == pytest.approx((scored["skill_h1"] + scored["skill_h4"]) / 2)
+    signed = kind in ("log_return", "vol_scaled_return", "direction", "price")
+    assert ("hit" in scored) == ("test/hit" in scores["ridge"]) == signed
+    table = forecast_table(prepared, {"val": forecasts}).to_pandas()
+    assert len(table) == 2 * len(error) and table["horizon"].tolist()[:4] == [1, 4, 1, 4]
+    if kind == "direction":
+        assert (np.abs(forecasts.prediction) < 1).all() and set(np.unique(forecasts.target)) <= {-1, 0, 1}
+    if kind == "price":
+        bars = found.market.bars[0]
+        row = table[table["symbol"] == bars.symbol].iloc[0]
+        at = int(np.searchsorted(bars.ts_event, row["ts_event"].value))
+        assert row["target"] == pytest.approx(bars.columns["close"][at + row["horizon"]], rel=1e-7)
+        assert row["prediction"] == bars.columns["close"][at] + forecasts.prediction[0, 0]
 
 
 def test_the_device_is_what_ray_gave_and_torch_sees():

@@ -18,7 +18,8 @@ from foxhunt_ray.errors import ConfigError
 if TYPE_CHECKING:
     from foxhunt_ray.data.discover import FileEntry
     from foxhunt_ray.data.findings import Finding
-    from foxhunt_ray.data.survey import Inspection, Survey
+    from foxhunt_ray.data.inspection import Inspection
+    from foxhunt_ray.data.survey import Survey
 
 _REFUSED = 2  # exit code
 _LISTED = 100  # files of one status that are named one by one
@@ -26,7 +27,7 @@ _LISTED = 100  # files of one status that are named one by one
 
 def check(options: argparse.Namespace, argv: Sequence[str]) -> int:
     """Print what becomes of each file, what was found, and the windows per split."""
-    from foxhunt_ray.data.survey import inspect
+    from foxhunt_ray.data.inspection import inspect
 
     if options.paths and options.data:
         raise ConfigError(f"--data {options.data} and PATH {options.paths[0]}: give the data once")

@@ -42,7 +42,7 @@ def contract(found: Any) -> list[str]:
     return [
         f"data: {', '.join([where, *files])}, {data['rows']:,} rows: {symbols}",
         f"features: {' '.join(data['features'])}",
-        f"target: {what}, {target.horizon} bars ahead; windows: {windows}",
+        f"target: {what}, {', '.join(map(str, target.horizons))} bars ahead; windows: {windows}",
         f"read as: {'; '.join(found.notes)}",
     ]
 

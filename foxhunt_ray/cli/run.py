@@ -38,7 +38,7 @@ def train(options: argparse.Namespace, argv: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace, argv: Sequence[str], *, verb: str) -> int:
-    from foxhunt_ray.data.survey import survey
+    from foxhunt_ray.data.inspection import survey
 
     out = _out(options)
     config = _config(options, out, verb)

@@ -7,7 +7,8 @@ loads neither.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from foxhunt_ray.data.survey import Survey, survey
+from foxhunt_ray.data.inspection import survey
+from foxhunt_ray.data.survey import Survey
 
 if TYPE_CHECKING:
     from foxhunt_ray.data.stream import Prepared, prepare

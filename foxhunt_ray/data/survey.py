@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from foxhunt_ray.config import Choices, Config, Range, parse_duration
 from foxhunt_ray.data.discover import listed
 from foxhunt_ray.data.features import choose_features, feature_rows
-from foxhunt_ray.data.findings import Finding, note, refusal, require_none_refused
+from foxhunt_ray.data.findings import Finding, note
 from foxhunt_ray.data.prices import price_series
-from foxhunt_ray.data.schema import Bars, Market, Progress, scan_market
+from foxhunt_ray.data.schema import Bars, Market
 from foxhunt_ray.data.split import Span, iso, split_spans
-from foxhunt_ray.data.synthetic import best_possible, ridge_ceiling, synthetic_market
-from foxhunt_ray.data.targets import last_values, target_rows
+from foxhunt_ray.data.synthetic import best_possible, ridge_ceiling
+from foxhunt_ray.data.targets import hide_across_gaps, last_values, target_rows
 from foxhunt_ray.data.windows import Rows, SymbolIndex, segment_first, window_ends
-from foxhunt_ray.errors import ConfigError, DataError
+from foxhunt_ray.errors import DataError
 
 _DAY = 86400 * 10**9
 
@@ -37,7 +37,7 @@ class Survey:
         market: bars of every symbol, files and notes.
         features: names of the F inputs.
         rows: float32 [n, F] inputs of each symbol.
-        targets: float64 [n] target of each row as last input row, for each symbol.
+        targets: float64 [n, H] targets of each row as last input row, for each symbol.
         index: what the window plan must know of each symbol.
         spans: the splits, by name.
         context_length: the longest L that the config or its search space asks for [bars].
@@ -91,10 +91,11 @@ class Survey:
         return {name: sum(map(len, self.ends(name))) for name in ("train", "val", "test")}
 
     def last(self, split: str) -> NDArray[np.float64]:
-        """Forecast "as over the last h rows" of each window of a split: float64 [N, 1], NaN = none."""
-        horizon = self.config.target.longest
-        parts = [last_values(t, horizon)[e] for t, e in zip(self.targets, self.ends(split), strict=True)]
-        return np.concatenate(parts)[:, None]
+        """Forecast "as it was last time" of each window of a split: float64 [N, H], NaN = none."""
+        ends = self.ends(split)
+        return np.concatenate(
+            [last_values(t, self.config)[e] for t, e in zip(self.targets, ends, strict=True)]
+        )
 
     def fingerprint(self) -> str:
         """Digest of the rows that were read: symbols, stamps, inputs and targets."""
@@ -128,79 +129,16 @@ class Survey:
     def _ceilings(self) -> dict[str, float]:
         """Best possible and best linear skill, where they are known: the synthetic market's own target."""
         target = self.config.target
-        if self.config.data.path or target.kind != "log_return" or target.horizon != 1:
+        if self.config.data.path or target.kind != "log_return" or target.horizons != (1,):
             return {}
         best = best_possible(self.market)
         ends = self.ends("test")
-        truth = np.concatenate([t[e] for t, e in zip(self.targets, ends, strict=True)])
+        truth = np.concatenate([t[e, 0] for t, e in zip(self.targets, ends, strict=True)])
         mean = np.concatenate([best[b.symbol][e] for b, e in zip(self.market.bars, ends, strict=True)])
         if not len(truth):
             return {}
         skill = float(1 - np.mean((truth - mean) ** 2) / np.mean(truth**2))
         return {"ridge": ridge_ceiling(self.context_length), "best": skill}
-
-
-@dataclass(frozen=True, eq=False)
-class Inspection:
-    """What was found of the data, whether or not a run may start on them.
-
-    Attributes:
-        market: what was read.
-        survey: what a run would see; None if that cannot be told.
-        findings: of the reading and of the survey, refusals last.
-    """
-
-    market: Market
-    survey: Survey | None
-    findings: tuple[Finding, ...]
-
-    @property
-    def refusals(self) -> tuple[Finding, ...]:
-        """What keeps a run from starting, files first."""
-        return (*self.market.refused_files, *(f for f in self.findings if f.level == "refusal"))
-
-
-def inspect(config: Config, *, on_progress: Progress | None = None) -> Inspection:
-    """Read the data of ``config`` as far as that goes, and say what was found.
-
-    Args:
-        config: the run's config.
-        on_progress: called with the files done and in all.
-
-    Raises:
-        DataError: the path holds no file to read, or lacks a symbol that the config names.
-        ConfigError: ``data.timezone`` is not a zone.
-    """
-    if not config.data.paths:
-        market = synthetic_market(config.seed)
-    else:
-        market = scan_market(config, on_progress=on_progress)
-    if not market.bars:
-        return Inspection(market, None, market.findings)
-    try:
-        found = survey_market(config, market)
-    except (DataError, ConfigError) as err:
-        return Inspection(market, None, (*market.findings, refusal(str(err), file=config.data.where)))
-    findings = [*found.findings, *_too_few(found)]
-    return Inspection(market, found, tuple(sorted(findings, key=lambda f: f.level == "refusal")))
-
-
-def survey(config: Config, *, on_progress: Progress | None = None) -> Survey:
-    """Read the data of ``config`` and say what a run would see.
-
-    Args:
-        config: the run's config.
-        on_progress: called with the files done and in all.
-
-    Raises:
-        DataError: files, columns or values that cannot be used, a question that only the user can answer, or
-            no training window; names the path.
-        ConfigError: ``data.timezone`` is not a zone.
-    """
-    seen = inspect(config, on_progress=on_progress)
-    require_none_refused(seen.refusals)
-    assert seen.survey is not None, "nothing was refused"
-    return seen.survey
 
 
 def survey_market(
@@ -231,9 +169,14 @@ def survey_market(
     findings.append(note(f"usual step {_duration(step)}; a longer step than {_duration(gap)} ends a segment"))
     rows = tuple(feature_rows(b, names, config.target.price) for b in bars)
     segments = [segment_first(b.ts_event, gap) for b in bars]
-    targets = tuple(target_rows(b, config, s) for b, s in zip(bars, segments, strict=True))
+    whole = [target_rows(b, config) for b in bars]
+    targets = tuple(
+        hide_across_gaps(t, s, config.target.horizons) for t, s in zip(whole, segments, strict=True)
+    )
     index = tuple(
-        SymbolIndex(b.ts_event, s, np.flatnonzero(np.isnan(x).any(axis=1)), np.flatnonzero(np.isnan(y)))
+        SymbolIndex(
+            b.ts_event, s, np.flatnonzero(np.isnan(x).any(axis=1)), np.flatnonzero(np.isnan(y).any(axis=1))
+        )
         for b, s, x, y in zip(bars, segments, rows, targets, strict=True)
     )
     first = min(int(b.ts_event[0]) for b in bars)
@@ -280,19 +223,8 @@ def _usual_gap(step: int) -> int:
     return 7 * _DAY if step == _DAY else step * 3 // 2
 
 
-def _too_few(found: Survey) -> list[Finding]:
-    if found.window_counts()["train"]:
-        return []
-    config = found.config
-    longest = max(int(np.diff(np.append(i.segment_first, len(i.ts_event))).max()) for i in found.index)
-    need = found.context_length + config.target.longest
-    text = (
-        f"no training window: context_length {found.context_length} + horizon {config.target.longest} need "
-        f"{need} bars in a row without a gap or a missing value before the end of the training span; the "
-        f"longest segment has {longest}"
-    )
-    action = "lower data.context_length or target.horizon, raise data.max_gap, or bring more bars"
-    return [refusal(text, file=config.data.where, action=action)]
+def _rows_with_nan(values: NDArray[np.floating]) -> Rows:
+    return np.flatnonzero(np.isnan(values).any(axis=1))
 
 
 def _duration(nanoseconds: int) -> str:

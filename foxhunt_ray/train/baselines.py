@@ -6,8 +6,9 @@ pass over the validation windows; only a Gram matrix is held, never the windows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +34,8 @@ class Ridge:
         penalty: the chosen one, per training window: mean squared error + penalty * squared norm of the
             weights.
         bars: latest bars of the window that are used.
-        scale: between scaled units and target units.
+        scale: between scaled units and target units; a linear forecast has no link.
+        bound: largest magnitude of a forecast.
     """
 
     weight: Tensor
@@ -41,10 +43,12 @@ class Ridge:
     penalty: float
     bars: int
     scale: TargetScale
+    bound: float = math.inf
 
     def predict(self, features: Tensor) -> Tensor:
         """Forecasts [B, H] in target units, float64, from windows ``features`` [B, L, F]."""
-        return self.scale.in_units(_flat(features, self.bars) @ self.weight + self.intercept)
+        forecast = self.scale.in_units(_flat(features, self.bars) @ self.weight + self.intercept)
+        return forecast.clamp(-self.bound, self.bound)
 
 
 def fit_ridge(
@@ -69,6 +73,8 @@ def fit_ridge(
     Raises:
         DataError: one of the two is empty.
     """
+    bound = 1.0 if scale.link == "logistic" else math.inf
+    scale = replace(scale, link="identity")
     inputs_mean, targets_mean, inputs_gram, cross, bars = _moments(train, scale)
     values, vectors = torch.linalg.eigh(inputs_gram)
     grid = values.new_tensor(penalties)
@@ -86,7 +92,9 @@ def fit_ridge(
             "no validation windows to choose the ridge penalty on; expected one at least; widen split.val"
         )
     best = int(errors.argmin())
-    return Ridge(weights[best], intercepts[best], penalty=penalties[best], bars=bars, scale=scale)
+    return Ridge(
+        weights[best], intercepts[best], penalty=penalties[best], bars=bars, scale=scale, bound=bound
+    )
 
 
 def score_baselines(

@@ -66,7 +66,7 @@ def fit(
     device: str = "cpu",
     resume: bool = False,
 ) -> Generator[Progress, None, None]:
-    """Progress at every report, while ``model`` is trained by MSE in scaled units; the last is ``finished``.
+    """Progress at every report, while ``model`` is trained by ``scale.loss``; the last is ``finished``.
 
     With a folder, the weights of the best report lie in ``best/model.safetensors`` (its numbers in
     ``model.json``) and the state of the last one in ``last/``, both written before the report is yielded. A
@@ -173,12 +173,7 @@ def _step(
     scale: TargetScale,
 ) -> tuple[float, float]:
     """Moves the weights once; the loss before the move and the gradient norm before clipping."""
-    # The difference to the centre is taken in float64: prices near 100 that move by 1e-4 would lose
-    # it in float32.
-    target = scale.scaled(batch.targets).float()
-    forecast = model(batch.features).float()
-    assert forecast.shape == target.shape, f"{tuple(forecast.shape)} against {tuple(target.shape)}"
-    loss = nn.functional.mse_loss(forecast, target)
+    loss = scale.loss(model(batch.features).float(), batch.targets)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     norm = clip_gradients(model, config.optimizer.grad_clip)

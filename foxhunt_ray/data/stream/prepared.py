@@ -11,20 +11,24 @@ from numpy.typing import NDArray
 
 from foxhunt_ray.config import Config
 from foxhunt_ray.data.features import train_statistics
+from foxhunt_ray.data.inspection import survey as take_survey
 from foxhunt_ray.data.order import Windows, locate, spread
 from foxhunt_ray.data.prefetch import AsyncDataLoader
+from foxhunt_ray.data.prices import price_series
 from foxhunt_ray.data.split import Span
 from foxhunt_ray.data.stream.passes import Pass, Scaling, endless_passes
 from foxhunt_ray.data.stream.store import ChunkStore, put_chunks
 from foxhunt_ray.data.survey import Survey
-from foxhunt_ray.data.survey import survey as take_survey
 from foxhunt_ray.data.windows import Rows, SymbolIndex, window_ends
 from foxhunt_ray.errors import DataError
+
+# Their reference forecast is no change.
+_CENTRED = ("log_return", "vol_scaled_return", "price")
 
 
 @dataclass(frozen=True, eq=False)
 class TargetStatistics:
-    """Statistics of the target over the training windows, in target units.
+    """Statistics of the target over the training windows, in target units, one entry a horizon.
 
     Attributes:
         center: what the model's zero output means; also the reference forecast of skill.
@@ -32,9 +36,9 @@ class TargetStatistics:
         mean: training mean, the "mean" baseline.
     """
 
-    center: float
-    scale: float
-    mean: float
+    center: tuple[float, ...]
+    scale: tuple[float, ...]
+    mean: tuple[float, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +69,7 @@ class Prepared:
     _spans: dict[str, Span]
     _store: ChunkStore
     _index: Any
+    _prices: Any
 
     def stream(
         self,
@@ -161,6 +166,19 @@ class Prepared:
         """Positions of the fixed, seeded ``count`` of ``windows`` that a report scores, spread over time."""
         return spread(self._stamps(windows), count, self.config.seed)
 
+    def last_prices(self, symbol: Rows, ts_event: Rows) -> NDArray[np.float64]:
+        """The price at the last input bar of windows, by ``target.price``: float64 [N]; 0 for other targets.
+
+        Args:
+            symbol: int64 [N], position in ``symbols``.
+            ts_event: int64 [N], stamp of the last input bar [UTC ns].
+        """
+        found = np.zeros(len(symbol))
+        for number, prices in enumerate(ray.get(self._prices)):
+            mine = symbol == number
+            found[mine] = prices[np.searchsorted(self._indices()[number].ts_event, ts_event[mine])]
+        return found
+
     def _scaling(self) -> Scaling:
         features = self.config.features
         if features.scale == "none":
@@ -222,7 +240,15 @@ def put_rows(
         _spans=found.spans,
         _store=store,
         _index=ray.put(found.index),
+        _prices=ray.put(_prices(found)),
     )
+
+
+def _prices(found: Survey) -> tuple[NDArray[np.float64], ...]:
+    """What a forecast change is added to; nothing if no price is forecast."""
+    target = found.config.target
+    bars = found.market.bars if target.kind == "price" else ()
+    return tuple(price_series(b, target.price)[0] for b in bars)
 
 
 def _within(stamps: Rows, span: Span | None) -> NDArray[np.bool_]:
@@ -234,6 +260,7 @@ def _within(stamps: Rows, span: Span | None) -> NDArray[np.bool_]:
 
 
 def _target_statistics(truth: NDArray[np.float64], config: Config) -> TargetStatistics:
-    mean, scale = float(truth.mean()), float(truth.std())
-    center = 0.0 if config.target.kind == "log_return" else mean
-    return TargetStatistics(center, scale if scale > 0 else 1.0, mean)
+    mean, spread = truth.mean(axis=0), truth.std(axis=0)
+    center = np.zeros_like(mean) if config.target.kind in _CENTRED else mean
+    scale = np.where(spread > 0, spread, 1.0)
+    return TargetStatistics(tuple(center.tolist()), tuple(scale.tolist()), tuple(mean.tolist()))

@@ -36,7 +36,7 @@ _ROWS_PER_HALO = 64  # so that the halo costs about 1.5 % of the store
 class Arena:
     """A pool's chunks in one block of private memory.
 
-    ``features`` [N, F] and ``targets`` [N, 1] float32; row r of a symbol that chunk c holds lies at
+    ``features`` [N, F] and ``targets`` [N, H] float32; row r of a symbol that chunk c holds lies at
     ``offset[c] + r``.
     """
 
@@ -64,23 +64,22 @@ class ChunkStore:
         ends = np.cumsum(last - first)
         offset = np.zeros(len(self.blocks), np.int64)
         offset[numbers] = ends - last
-        features = torch.empty(int(ends[-1]), self._width)
-        targets = torch.empty(int(ends[-1]), 1)
+        features = torch.empty(int(ends[-1]), self._width("features"))
+        targets = torch.empty(int(ends[-1]), self._width("targets"))
         dataset = _dataset([self.blocks[n] for n in numbers])
         blocks = dataset.iter_torch_batches(batch_size=None, prefetch_batches=prefetch_blocks, device="cpu")
         for block, stop, rows in zip(blocks, ends, last - first, strict=True):
             features[stop - rows : stop] = block["features"][0]
-            targets[stop - rows : stop, 0] = block["targets"][0]
+            targets[stop - rows : stop] = block["targets"][0]
         return Arena(features, targets, offset)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row: F inputs and the target, float32."""
-        return 4 * self._width + 4
+        """Bytes of a row: F inputs and H targets, float32."""
+        return 4 * (self._width("features") + self._width("targets"))
 
-    @property
-    def _width(self) -> int:
-        return int(self.blocks[0].metadata.schema.field("features").type.shape[1])
+    def _width(self, column: str) -> int:
+        return int(self.blocks[0].metadata.schema.field(column).type.shape[1])
 
 
 def put_chunks(
@@ -90,7 +89,7 @@ def put_chunks(
 
     Args:
         rows: float32 [n, F] inputs of each symbol.
-        targets: float64 [n] of each symbol; stored as float32.
+        targets: float64 [n, H] of each symbol; stored as float32.
         context_length: longest window, which sets the halo [rows].
     """
     halo = context_length - 1

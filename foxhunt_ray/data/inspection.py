@@ -1,0 +1,92 @@
+"""The data of a run inspected: all that was found, and whether a run may start on it. No torch, no Ray."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from foxhunt_ray.config import Config
+from foxhunt_ray.data.findings import Finding, refusal, require_none_refused
+from foxhunt_ray.data.schema import Market, Progress, scan_market
+from foxhunt_ray.data.survey import Survey, survey_market
+from foxhunt_ray.data.synthetic import synthetic_market
+from foxhunt_ray.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """What was found of the data, whether or not a run may start on them.
+
+    Attributes:
+        market: what was read.
+        survey: what a run would see; None if that cannot be told.
+        findings: of the reading and of the survey, refusals last.
+    """
+
+    market: Market
+    survey: Survey | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def refusals(self) -> tuple[Finding, ...]:
+        """What keeps a run from starting, files first."""
+        return (*self.market.refused_files, *(f for f in self.findings if f.level == "refusal"))
+
+
+def inspect(config: Config, *, on_progress: Progress | None = None) -> Inspection:
+    """Read the data of ``config`` as far as that goes, and say what was found.
+
+    Args:
+        config: the run's config.
+        on_progress: called with the files done and in all.
+
+    Raises:
+        DataError: the path holds no file to read, or lacks a symbol that the config names.
+        ConfigError: ``data.timezone`` is not a zone.
+    """
+    if not config.data.paths:
+        market = synthetic_market(config.seed)
+    else:
+        market = scan_market(config, on_progress=on_progress)
+    if not market.bars:
+        return Inspection(market, None, market.findings)
+    try:
+        found = survey_market(config, market)
+    except (DataError, ConfigError) as err:
+        return Inspection(market, None, (*market.findings, refusal(str(err), file=config.data.where)))
+    findings = [*found.findings, *_too_few(found)]
+    return Inspection(market, found, tuple(sorted(findings, key=lambda f: f.level == "refusal")))
+
+
+def survey(config: Config, *, on_progress: Progress | None = None) -> Survey:
+    """Read the data of ``config`` and say what a run would see.
+
+    Args:
+        config: the run's config.
+        on_progress: called with the files done and in all.
+
+    Raises:
+        DataError: files, columns or values that cannot be used, a question that only the user can answer, or
+            no training window; names the path.
+        ConfigError: ``data.timezone`` is not a zone.
+    """
+    seen = inspect(config, on_progress=on_progress)
+    require_none_refused(seen.refusals)
+    assert seen.survey is not None, "nothing was refused"
+    return seen.survey
+
+
+def _too_few(found: Survey) -> list[Finding]:
+    if found.window_counts()["train"]:
+        return []
+    config = found.config
+    longest = max(int(np.diff(np.append(i.segment_first, len(i.ts_event))).max()) for i in found.index)
+    need = found.context_length + config.target.longest
+    text = (
+        f"no training window: context_length {found.context_length} + horizon {config.target.longest} need "
+        f"{need} bars in a row without a gap or a missing value before the end of the training span; the "
+        f"longest segment has {longest}"
+    )
+    action = "lower data.context_length or target.horizon, raise data.max_gap, or bring more bars"
+    return [refusal(text, file=config.data.where, action=action)]
