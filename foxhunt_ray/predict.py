@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ import pyarrow as pa
 from foxhunt_ray import cluster, trial
 from foxhunt_ray.config import Config, load_config
 from foxhunt_ray.data import Prepared
+from foxhunt_ray.data.inputs import Inputs
 from foxhunt_ray.data.schema import read_market
 from foxhunt_ray.data.stream import TargetStatistics, put_rows
 from foxhunt_ray.data.survey import survey_market
 from foxhunt_ray.data.synthetic import synthetic_market
+from foxhunt_ray.data.user_features import UserFeatures
 from foxhunt_ray.errors import CheckpointError, ConfigError, DataError
 from foxhunt_ray.train.metrics import Predictions
 
@@ -32,12 +35,13 @@ _WHOLE = {
 }
 
 
-def predict(folder: Path, overrides: Sequence[str] = ()) -> pa.Table:
+def predict(folder: Path, overrides: Sequence[str] = (), *, user: UserFeatures | None = None) -> pa.Table:
     """Forecasts of a run's best model for every window of new data, the latest bars included.
 
     Args:
         folder: the run's folder.
         overrides: ``section.field=value`` strings on top of the run's config, such as ``data.path=...``.
+        user: the function of the user's own that the run was given.
 
     Returns:
         Columns symbol (text), ts_event (timestamp of the last input bar, ns UTC), horizon (int32, bars),
@@ -52,9 +56,14 @@ def predict(folder: Path, overrides: Sequence[str] = ()) -> pa.Table:
     source, statistics = _read(folder)
     config = _config(source, overrides)
     market = read_market(config) if config.data.path else synthetic_market(config.seed)
-    names = [f["name"] for f in statistics["features"]]
+    inputs = Inputs(
+        tuple(f["name"] for f in statistics["features"]),
+        frozenset(f["name"] for f in statistics["features"] if f["optional"]),
+    )
     try:
-        found = survey_market(config, market, features=names, max_gap=statistics["max_gap_ns"])
+        if user:
+            market = replace(market, bars=user.apply(market.bars)[0])
+        found = survey_market(config, market, inputs=inputs, max_gap=statistics["max_gap_ns"])
     except DataError as err:
         raise DataError(f"{config.data.where}: {err}") from err
     weights = folder / "best" / "model.safetensors"
@@ -106,7 +115,10 @@ def preprocessing(prepared: Prepared) -> dict[str, Any]:
     statistics = zip(prepared.features, prepared.mean, prepared.std, strict=True)
     return {
         "version": _VERSION,
-        "features": [{"name": n, "mean": float(m), "std": float(s)} for n, m, s in statistics],
+        "features": [
+            {"name": n, "mean": float(m), "std": float(s), "optional": n in prepared.optional}
+            for n, m, s in statistics
+        ],
         "target": vars(prepared.target).copy(),
         "max_gap_ns": prepared.max_gap,
         "symbols": list(prepared.symbols),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from foxhunt_ray.cli.inspect import contract
+from foxhunt_ray.cli.inspect import contract, user_features
 from foxhunt_ray.cli.options import overrides
 from foxhunt_ray.cli.progress import reading_progress
 from foxhunt_ray.config import load_config
@@ -33,7 +33,7 @@ def check(options: argparse.Namespace, argv: Sequence[str]) -> int:
         raise ConfigError(f"--data {options.data} and PATH {options.paths[0]}: give the data once")
     config = load_config(options.config, overrides(options))
     with reading_progress() as progress:
-        seen = inspect(config, on_progress=progress)
+        seen = inspect(config, user=user_features(options), on_progress=progress)
     if options.json:
         print(json.dumps(_as_json(seen), indent=2))
     else:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from foxhunt_ray.cli.inspect import user_features
 from foxhunt_ray.cli.options import overrides
 from foxhunt_ray.cluster import prepare_environment
 from foxhunt_ray.config import load_config
@@ -28,7 +29,7 @@ def predict(options: argparse.Namespace, argv: Sequence[str]) -> int:
     prepare_environment(load_config(None, overrides(options)))
     from foxhunt_ray.predict import predict as forecast
 
-    table = forecast(Path(options.folder), overrides(options))
+    table = forecast(Path(options.folder), overrides(options), user=user_features(options))
     try:
         pq.write_table(table, out)
     except OSError as err:

@@ -47,6 +47,13 @@ def contract(found: Any) -> list[str]:
     ]
 
 
+def user_features(options: argparse.Namespace) -> Any:
+    """The function that ``--features`` names, or None."""
+    from foxhunt_ray.data.user_features import load_user_features
+
+    return load_user_features(options.features) if options.features else None
+
+
 def _explain(resolved: Config, path: str) -> str:
     meanings = dict(known_paths())
     if path not in meanings:

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foxhunt_ray.cli.inspect import contract
+from foxhunt_ray.cli.inspect import contract, user_features
 from foxhunt_ray.cli.options import overrides
+from foxhunt_ray.cli.progress import reading_progress
 from foxhunt_ray.cluster import in_ray_job, prepare_environment
 from foxhunt_ray.config import Config, load_config, with_values
 from foxhunt_ray.errors import ConfigError, DataError
@@ -43,7 +44,8 @@ def _run(options: argparse.Namespace, argv: Sequence[str], *, verb: str) -> int:
     out = _out(options)
     config = _config(options, out, verb)
     name = options.name or _default_name(config)
-    found = survey(config)
+    with reading_progress() as progress:
+        found = survey(config, user=user_features(options), on_progress=progress)
     if not found.window_counts()["val"]:
         raise DataError(
             f"{config.data.where}: no validation window, but training is steered by "

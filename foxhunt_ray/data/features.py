@@ -6,15 +6,13 @@ features look back over gaps: that is past data, and a window is cut at gaps by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from foxhunt_ray.config import Config
-from foxhunt_ray.data.prices import ohlc, price_series
+from foxhunt_ray.data.prices import ohlc, price_series, quote
 from foxhunt_ray.data.schema import Bars
 from foxhunt_ray.errors import DataError
 
@@ -22,50 +20,30 @@ Series = NDArray[np.float64]
 _HOUR, _DAY = 3600 * 10**9, 86400 * 10**9
 _LAGS = (1, 4, 24)
 _SPANS = (6, 24, 96)
+_LOOK_BACK = 2 * max(_SPANS)
+_BLOCK_ROWS = 2**20
+_FEWEST_GAPS, _REGULAR = 5, 10  # sessions: so many gaps, and none so many times as long as the median
+MISSING = "_missing"
+"""Ends the name of an input that says where another has no value."""
 GROUPS: dict[str, tuple[str, ...]] = {
     "returns": tuple(f"return_{k}" for k in _LAGS),
-    "range": ("high_low", "close_open", "spread"),
+    "range": ("high_low", "close_open"),
     "volatility": tuple(f"volatility_{k}" for k in _SPANS),
     "volume": ("volume_24",),
+    "spread": ("spread",),
     "calendar": ("hour_sin", "hour_cos", "weekday_sin", "weekday_cos"),
+    "session": ("session_bars", "session_gap"),
 }
-
-
-def choose_features(bars: Sequence[Bars], config: Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the inputs for these bars, and a note for each computed one that the columns do not allow.
-
-    Args:
-        bars: every symbol; an input must exist in all of them.
-        config: ``features.groups``, ``features.columns`` and ``target.price``.
-
-    Raises:
-        DataError: a column or a group asked for by name is not there, or nothing is left.
-    """
-    wanted = [g for g in GROUPS if g in config.features.groups or "all" in config.features.groups]
-    names: list[str] = []
-    notes: list[str] = []
-    for group in wanted:
-        fits = [n for n in GROUPS[group] if _is_useful(n, bars, config)]
-        if not fits and group in config.features.groups:
-            raise DataError(
-                f"features.groups has {group!r}, but the columns of {bars[0].symbol} do not allow it: "
-                f"{', '.join(sorted(bars[0].columns))}; remove the group or add its columns"
-            )
-        if missing := [n for n in GROUPS[group] if n not in fits]:
-            notes.append(f"features: no {', '.join(missing)} (columns absent or constant)")
-        names += fits
-    names += [c for c in _matching(bars, config.features.columns) if c not in names]
-    if not names:
-        raise DataError("no input feature is left: set features.groups or features.columns")
-    return tuple(names), tuple(notes)
 
 
 def feature_rows(bars: Bars, names: Sequence[str], price: str) -> NDArray[np.float32]:
     """Inputs of one symbol: float32 [n, F], C-contiguous, NaN where a value is missing or not finite.
 
+    Computed a million rows at a time, so that what is held beside the result is bounded.
+
     Args:
         bars: the symbol's n rows.
-        names: the F inputs, in order.
+        names: the F inputs, in order; ``NAME_missing`` is 1 where NAME has no value, else 0.
         price: ``target.price``, from which returns and volatility are computed.
 
     Raises:
@@ -73,22 +51,44 @@ def feature_rows(bars: Bars, names: Sequence[str], price: str) -> NDArray[np.flo
     """
     rows = np.empty((len(bars.ts_event), len(names)), np.float32)
     for number, name in enumerate(names):
-        values = _compute(name, bars, price)
-        if values is None:
-            lacks = "its columns do not give" if name in _COMPUTED else "has no column"
+        flagged = name.removesuffix(MISSING) if name.endswith(MISSING) and name not in bars.columns else ""
+        for part, values in _in_blocks(bars, flagged or name, price):
+            with np.errstate(over="ignore"):
+                rows[part, number] = np.isnan(values) if flagged else values
+        if name in bars.columns and name not in COMPUTED and not np.isfinite(rows[:, number]).any():
             raise DataError(
-                f"{bars.symbol}: {lacks} {name!r}, which the model needs; columns: "
-                f"{', '.join(sorted(bars.columns))}; bring data with the columns that it was trained on"
-            )
-        with np.errstate(over="ignore"):
-            rows[:, number] = values
-        if name not in _COMPUTED and len(values) and not np.isfinite(rows[:, number]).any():
-            raise DataError(
-                f"{bars.symbol}: column {name!r} has no finite value in {len(values)} rows; "
+                f"{bars.symbol}: column {name!r} has no finite value in {len(rows)} rows; "
                 "fill it or leave it out of features"
             )
     rows[~np.isfinite(rows)] = np.nan
     return rows
+
+
+def feature(bars: Bars, name: str, price: str) -> Series | None:
+    """One input of every row: float64 [n], or None where the columns do not allow it."""
+    kind, _, span = name.rpartition("_")
+    if name in bars.columns and name not in COMPUTED:
+        return bars.columns[name]
+    if kind in ("return", "volatility"):
+        return _of_price(bars, price, kind, int(span))
+    transform = _TRANSFORMS.get(name)
+    return transform(bars) if transform else None
+
+
+def says_nothing(bars: Bars, name: str) -> bool:
+    """Whether an input of the calendar or the session means nothing for bars like these.
+
+    The hour of a daily bar is always the same; and a market without regular gaps has no sessions.
+    """
+    steps = np.diff(bars.ts_event)
+    if name in GROUPS["session"]:
+        gaps = np.flatnonzero(steps > 1.5 * _usual(steps)) if len(steps) else steps
+        if len(gaps) < _FEWEST_GAPS:
+            return True
+        stretches = np.diff(gaps, prepend=-1, append=len(steps))
+        return bool(stretches.max() > _REGULAR * np.median(stretches))
+    period = {"hour_sin": _DAY, "hour_cos": _DAY, "weekday_sin": 7 * _DAY, "weekday_cos": 7 * _DAY}.get(name)
+    return period is not None and len(steps) > 0 and bool(np.median(steps) >= period)
 
 
 def log_returns(price: Series, lag: int = 1) -> Series:
@@ -98,36 +98,21 @@ def log_returns(price: Series, lag: int = 1) -> Series:
     return out
 
 
-def _is_useful(name: str, bars: Sequence[Bars], config: Config) -> bool:
-    """Whether every symbol's columns allow it and it varies in one at least (another may be too short)."""
-    series = [_compute(name, one, config.target.price) for one in bars]
-    finite = [values[np.isfinite(values)] for values in series if values is not None]
-    return len(finite) == len(series) and any(len(v) and np.ptp(v) > 0 for v in finite)
-
-
-def _matching(bars: Sequence[Bars], patterns: Sequence[str]) -> list[str]:
-    shared = [c for c in bars[0].columns if all(c in one.columns for one in bars)]
-    found: list[str] = []
-    for pattern in patterns:
-        hits = [c for c in shared if fnmatchcase(c, pattern) or c == pattern]
-        if not hits:
+def _in_blocks(bars: Bars, name: str, price: str) -> Iterator[tuple[slice, Series]]:
+    """One input, a block of rows at a time; a block looks back as far as any input does."""
+    n = len(bars.ts_event)
+    size = n if name in GROUPS["session"] else _BLOCK_ROWS  # a session may be longer than a block
+    for start in range(0, n, max(size, 1)):
+        stop, low = min(start + size, n), max(start - _LOOK_BACK, 0)
+        columns = {key: values[low:stop] for key, values in bars.columns.items()}
+        values = feature(Bars(bars.symbol, bars.ts_event[low:stop], columns), name, price)
+        if values is None:
+            lacks = "its columns do not give" if name in COMPUTED else "has no column"
             raise DataError(
-                f"features.columns has {pattern!r}, but no numeric column of every symbol is called so; "
-                f"columns: {', '.join(shared)}"
+                f"{bars.symbol}: {lacks} {name!r}, which the model needs; columns: "
+                f"{', '.join(sorted(bars.columns))}; bring data with the columns that it was trained on"
             )
-        found += [h for h in hits if h not in found]
-    return found
-
-
-def _compute(name: str, bars: Bars, price: str) -> Series | None:
-    """The values of one input, or None where the columns do not allow it."""
-    kind, _, span = name.rpartition("_")
-    if name in bars.columns and name not in _COMPUTED:
-        return bars.columns[name]
-    if kind in ("return", "volatility"):
-        return _of_price(bars, price, kind, int(span))
-    transform = _TRANSFORMS.get(name)
-    return transform(bars) if transform else None
+        yield slice(start, stop), values[start - low :]
 
 
 def _of_price(bars: Bars, price: str, kind: str, span: int) -> Series | None:
@@ -156,11 +141,12 @@ def _log_ratio(bars: Bars, above: str, below: str) -> Series | None:
 
 
 def _spread(bars: Bars) -> Series | None:
-    ask, bid = bars.columns.get("ask_close"), bars.columns.get("bid_close")
-    if ask is None or bid is None:
+    """log ask - log bid, of closes or of quotes."""
+    sides = quote(bars)
+    if sides is None:
         return None
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.log(ask) - np.log(bid)
+    bid, ask = (np.where(side > 0, side, np.nan) for side in sides)
+    return np.log(ask) - np.log(bid)
 
 
 def _relative_volume(bars: Bars) -> Series | None:
@@ -172,11 +158,28 @@ def _relative_volume(bars: Bars) -> Series | None:
     return log_volume - _rolling_mean(log_volume, 24, lambda mean: mean)
 
 
-def _phase(bars: Bars, period: int, offset: int, wave: Callable[[Series], Series]) -> Series | None:
-    steps = np.diff(bars.ts_event)
-    if len(steps) and np.median(steps) >= period:  # the hour of a daily bar says nothing
-        return None
+def _phase(bars: Bars, period: int, offset: int, wave: Callable[[Series], Series]) -> Series:
     return wave(2 * np.pi * ((bars.ts_event + offset) % period) / period)
+
+
+def _session(bars: Bars, *, length: bool) -> Series:
+    """Bars since the last gap, or the length of that gap in usual steps: log(1 + x), NaN before the first.
+
+    A gap is a step longer than 1.5 usual ones. The usual step is that of all rows: it is the market's, known
+    before.
+    """
+    steps = np.diff(bars.ts_event)
+    if not len(steps):
+        return np.full(len(bars.ts_event), np.nan)
+    usual, row = _usual(steps), np.arange(len(bars.ts_event))
+    last = np.maximum.accumulate(np.where(np.concatenate([[False], steps > 1.5 * usual]), row, 0))
+    value = np.concatenate([[0], steps])[last] / usual if length else row - last
+    return np.where(last > 0, np.log1p(value), np.nan)
+
+
+def _usual(steps: NDArray[np.int64]) -> int:
+    values, counts = np.unique(steps, return_counts=True)
+    return int(values[counts.argmax()])
 
 
 _THURSDAY = 3 * _DAY  # 1970-01-01, instant 0, was a Thursday; weeks here start on Monday
@@ -189,36 +192,7 @@ _TRANSFORMS: dict[str, Callable[[Bars], Series | None]] = {
     "hour_cos": lambda b: _phase(b, _DAY, 0, np.cos),
     "weekday_sin": lambda b: _phase(b, 7 * _DAY, _THURSDAY, np.sin),
     "weekday_cos": lambda b: _phase(b, 7 * _DAY, _THURSDAY, np.cos),
+    "session_bars": lambda b: _session(b, length=False),
+    "session_gap": lambda b: _session(b, length=True),
 }
-_COMPUTED = frozenset(name for group in GROUPS.values() for name in group)
-
-
-def train_statistics(
-    rows: Sequence[NDArray[np.float32]], inside: Sequence[NDArray[np.bool_]]
-) -> tuple[Series, Series]:
-    """Mean and standard deviation (ddof 0) of each input over the finite training rows of all symbols.
-
-    Float64, merged pairwise over symbols in their order (Chan, Golub and LeVeque 1979), so that the result is
-    exact for levels far from zero and bitwise reproducible.
-
-    Args:
-        rows: float32 [n, F] of each symbol.
-        inside: bool [n] of each symbol, True in the training span.
-
-    Returns:
-        float64 [F] each; the deviation of a constant input is 1, so that scaling leaves it at 0.
-    """
-    width = rows[0].shape[1]
-    count, mean, square = np.zeros(width), np.zeros(width), np.zeros(width)
-    for values, mask in zip(rows, inside, strict=True):
-        part = values[mask].astype(np.float64)
-        n = np.isfinite(part).sum(axis=0)
-        average = np.nansum(part, axis=0) / np.maximum(n, 1)
-        spread = np.nansum((part - average) ** 2, axis=0)
-        total = np.maximum(count + n, 1)
-        shift = average - mean
-        square += spread + shift**2 * count * n / total
-        mean = mean + shift * n / total
-        count += n
-    deviation = np.sqrt(square / np.maximum(count, 1))
-    return mean, np.where(deviation > 0, deviation, 1.0)
+COMPUTED = frozenset(name for group in GROUPS.values() for name in group)

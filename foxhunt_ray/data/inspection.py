@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from foxhunt_ray.data.findings import Finding, refusal, require_none_refused
 from foxhunt_ray.data.schema import Market, Progress, scan_market
 from foxhunt_ray.data.survey import Survey, survey_market
 from foxhunt_ray.data.synthetic import synthetic_market
+from foxhunt_ray.data.user_features import UserFeatures
 from foxhunt_ray.errors import ConfigError, DataError
 
 
@@ -34,11 +35,14 @@ class Inspection:
         return (*self.market.refused_files, *(f for f in self.findings if f.level == "refusal"))
 
 
-def inspect(config: Config, *, on_progress: Progress | None = None) -> Inspection:
+def inspect(
+    config: Config, *, user: UserFeatures | None = None, on_progress: Progress | None = None
+) -> Inspection:
     """Read the data of ``config`` as far as that goes, and say what was found.
 
     Args:
         config: the run's config.
+        user: inputs of the user's own.
         on_progress: called with the files done and in all.
 
     Raises:
@@ -52,18 +56,26 @@ def inspect(config: Config, *, on_progress: Progress | None = None) -> Inspectio
     if not market.bars:
         return Inspection(market, None, market.findings)
     try:
-        found = survey_market(config, market)
+        more: tuple[str, ...] = ()
+        if user:
+            user.require_causal(market.bars)
+            bars, more = user.apply(market.bars)
+            market = replace(market, bars=bars)
+        found = survey_market(config, market, more=more)
     except (DataError, ConfigError) as err:
         return Inspection(market, None, (*market.findings, refusal(str(err), file=config.data.where)))
     findings = [*found.findings, *_too_few(found)]
     return Inspection(market, found, tuple(sorted(findings, key=lambda f: f.level == "refusal")))
 
 
-def survey(config: Config, *, on_progress: Progress | None = None) -> Survey:
+def survey(
+    config: Config, *, user: UserFeatures | None = None, on_progress: Progress | None = None
+) -> Survey:
     """Read the data of ``config`` and say what a run would see.
 
     Args:
         config: the run's config.
+        user: inputs of the user's own.
         on_progress: called with the files done and in all.
 
     Raises:
@@ -71,7 +83,7 @@ def survey(config: Config, *, on_progress: Progress | None = None) -> Survey:
             no training window; names the path.
         ConfigError: ``data.timezone`` is not a zone.
     """
-    seen = inspect(config, on_progress=on_progress)
+    seen = inspect(config, user=user, on_progress=on_progress)
     require_none_refused(seen.refusals)
     assert seen.survey is not None, "nothing was refused"
     return seen.survey
@@ -88,5 +100,8 @@ def _too_few(found: Survey) -> list[Finding]:
         f"{need} bars in a row without a gap or a missing value before the end of the training span; the "
         f"longest segment has {longest}"
     )
-    action = "lower data.context_length or target.horizon, raise data.max_gap, or bring more bars"
+    action = (
+        "lower data.context_length or target.horizon, set data.gap = bridge or a longer data.max_gap, or bring "
+        "more bars"
+    )
     return [refusal(text, file=config.data.where, action=action)]

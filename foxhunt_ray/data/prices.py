@@ -22,15 +22,15 @@ def price_series(bars: Bars, price: str) -> tuple[NDArray[np.float64], str]:
         DataError: the columns that this needs are not there.
     """
     columns = bars.columns
-    quote = next((q for q in _QUOTES if q[0] in columns and q[1] in columns), None)
+    names = _quote_names(bars)
     if price == "mid" or (price == "auto" and "close" not in columns):
-        if quote is None:
+        if names is None:
             wanted = "bid and ask columns" if price == "mid" else "a close column, or bid and ask"
             raise DataError(
                 f"{bars.symbol}: no price: expected {wanted}, found {', '.join(sorted(columns))}; "
                 "set target.price to the column that holds it"
             )
-        return _mid(columns[quote[0]], columns[quote[1]]), f"mid of {quote[0]} and {quote[1]}"
+        return _mid(columns[names[0]], columns[names[1]]), f"mid of {names[0]} and {names[1]}"
     name = "close" if price == "auto" else price
     if name not in columns:
         raise DataError(
@@ -46,6 +46,16 @@ def ohlc(bars: Bars, which: str) -> NDArray[np.float64] | None:
         return _positive(bars.columns[which])
     bid, ask = bars.columns.get(f"bid_{which}"), bars.columns.get(f"ask_{which}")
     return None if bid is None or ask is None else _mid(bid, ask)
+
+
+def quote(bars: Bars) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Bid and ask of every row (float64 [n] each), of closes or of quotes, else None."""
+    names = _quote_names(bars)
+    return None if names is None else (bars.columns[names[0]], bars.columns[names[1]])
+
+
+def _quote_names(bars: Bars) -> tuple[str, str] | None:
+    return next((q for q in _QUOTES if q[0] in bars.columns and q[1] in bars.columns), None)
 
 
 def _mid(bid: NDArray[np.float64], ask: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -15,15 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foxhunt_ray.config import Choices, Config, Range, parse_duration
+from foxhunt_ray.data.checks.jumps import jump_findings
+from foxhunt_ray.data.checks.leaks import leak_findings
 from foxhunt_ray.data.discover import listed
-from foxhunt_ray.data.features import choose_features, feature_rows
+from foxhunt_ray.data.features import feature_rows
 from foxhunt_ray.data.findings import Finding, note
+from foxhunt_ray.data.gaps import gap_findings, segment_starts
+from foxhunt_ray.data.inputs import Inputs, bad_rows, choose_inputs
 from foxhunt_ray.data.prices import price_series
 from foxhunt_ray.data.schema import Bars, Market
 from foxhunt_ray.data.split import Span, iso, split_spans
 from foxhunt_ray.data.synthetic import best_possible, ridge_ceiling
 from foxhunt_ray.data.targets import hide_across_gaps, last_values, target_rows
-from foxhunt_ray.data.windows import Rows, SymbolIndex, segment_first, window_ends
+from foxhunt_ray.data.windows import Rows, SymbolIndex, window_ends
 from foxhunt_ray.errors import DataError
 
 _DAY = 86400 * 10**9
@@ -35,7 +39,7 @@ class Survey:
 
     Attributes:
         market: bars of every symbol, files and notes.
-        features: names of the F inputs.
+        inputs: what the model sees, F of them.
         rows: float32 [n, F] inputs of each symbol.
         targets: float64 [n, H] targets of each row as last input row, for each symbol.
         index: what the window plan must know of each symbol.
@@ -47,7 +51,7 @@ class Survey:
 
     config: Config
     market: Market
-    features: tuple[str, ...]
+    inputs: Inputs
     rows: tuple[NDArray[np.float32], ...]
     targets: tuple[NDArray[np.float64], ...]
     index: tuple[SymbolIndex, ...]
@@ -60,6 +64,11 @@ class Survey:
     def notes(self) -> tuple[str, ...]:
         """The findings that do not stop a run, a sentence each."""
         return tuple(str(f) for f in self.findings if f.level != "refusal")
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the F inputs."""
+        return self.inputs.names
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -142,15 +151,22 @@ class Survey:
 
 
 def survey_market(
-    config: Config, market: Market, *, features: Sequence[str] = (), max_gap: int | None = None
+    config: Config,
+    market: Market,
+    *,
+    inputs: Inputs | None = None,
+    more: Sequence[str] = (),
+    max_gap: int | None = None,
 ) -> Survey:
     """Features, targets, segments and splits of bars that were read.
 
     Args:
         config: the run's config.
         market: the bars.
-        features: names of the inputs; empty = chosen from the config and the columns.
-        max_gap: longest step inside a segment [ns]; None = from the config, else 1.5 x the usual step.
+        inputs: those of a trained model, whose data are not judged again; None = chosen from the config and
+            the columns.
+        more: columns that are inputs whatever the config says.
+        max_gap: longest step inside a segment [ns]; None = from the config, else by the usual step.
 
     Raises:
         DataError: a column that features or target need is not there or empty.
@@ -159,39 +175,57 @@ def survey_market(
     bars, findings = market.bars, list(market.findings)
     step = usual_step(bars)
     gap = max_gap or (parse_duration(config.data.max_gap) if config.data.max_gap else _usual_gap(step))
-    if features:
-        names = tuple(features)
-    else:
-        names, more = choose_features(bars, config)
-        findings += map(note, more)
+    chosen = inputs or choose_inputs(bars, config, more=more)
+    findings += chosen.findings
     if config.target.kind != "column":
         findings.append(note(f"price: {price_series(bars[0], config.target.price)[1]}"))
-    findings.append(note(f"usual step {_duration(step)}; a longer step than {_duration(gap)} ends a segment"))
-    rows = tuple(feature_rows(b, names, config.target.price) for b in bars)
-    segments = [segment_first(b.ts_event, gap) for b in bars]
-    whole = [target_rows(b, config) for b in bars]
-    targets = tuple(
-        hide_across_gaps(t, s, config.target.horizons) for t, s in zip(whole, segments, strict=True)
-    )
-    index = tuple(
-        SymbolIndex(
-            b.ts_event, s, np.flatnonzero(np.isnan(x).any(axis=1)), np.flatnonzero(np.isnan(y).any(axis=1))
-        )
-        for b, s, x, y in zip(bars, segments, rows, targets, strict=True)
-    )
+    findings.append(note(f"usual step {_duration(step)}; a longer step than {_duration(gap)} is a gap"))
+    rows = tuple(feature_rows(b, chosen.names, config.target.price) for b in bars)
+    across = [target_rows(b, config) for b in bars]
+    policy, zone = config.data.gap, config.data.timezone
+    segments = [segment_starts(b.ts_event, max_gap=gap, policy=policy, timezone=zone) for b in bars]
+    hidden = zip(across, segments, strict=True)
+    targets = tuple(hide_across_gaps(t, s, config.target.horizons) for t, s in hidden)
+    bad = [bad_rows(x, chosen.names, chosen.optional) for x in rows]
+    parts = zip(bars, segments, bad, targets, strict=True)
+    index = tuple(SymbolIndex(b.ts_event, s, x, _rows_with_nan(y)) for b, s, x, y in parts)
     first = min(int(b.ts_event[0]) for b in bars)
     last = max(int(b.ts_event[-1]) for b in bars)
     spans = split_spans(config, first, last)
-    found = Survey(
-        config, market, names, rows, targets, index, spans, longest_context(config), gap, tuple(findings)
-    )
-    unused = [b.symbol for b, ends in zip(bars, found.ends(None), strict=True) if not len(ends)]
-    if unused and len(unused) < len(bars):
-        found = replace(
-            found,
-            findings=(*findings, note(f"too short or too gappy for one window: {listed(unused)}")),
+    length = longest_context(config)
+    found = Survey(config, market, chosen, rows, targets, index, spans, length, gap, tuple(findings))
+    if inputs is None:
+        findings += _lost_to_gaps(found, across)
+        findings += leak_findings(
+            bars,
+            across,
+            price=config.target.price,
+            horizons=config.target.horizons,
+            inputs=chosen.names,
+            allowed=config.features.allow_leaks,
         )
-    return found
+        findings += jump_findings(bars, config.target.price)
+    return replace(found, findings=tuple(findings))
+
+
+def _lost_to_gaps(found: Survey, across: Sequence[NDArray[np.float64]]) -> list[Finding]:
+    """What the gaps cost in windows, and the symbols that are too short for one."""
+    bridged = tuple(
+        replace(i, segment_first=i.segment_first[:1], target_missing=_rows_with_nan(t))
+        for i, t in zip(found.index, across, strict=True)
+    )
+    possible, kept = ([len(e) for e in replace(found, index=i).ends(None)] for i in (bridged, found.index))
+    findings = gap_findings(
+        {b.symbol: b.ts_event for b in found.market.bars},
+        max_gap=found.max_gap,
+        policy=found.config.data.gap,
+        across=dict(zip(found.symbols, possible, strict=True)),
+        kept=dict(zip(found.symbols, kept, strict=True)),
+    )
+    short = [s for s, windows in zip(found.symbols, possible, strict=True) if not windows]
+    if short and len(short) < len(found.symbols):
+        findings.append(note(f"too short for one window: {listed(short)}", count=len(short)))
+    return findings
 
 
 def longest_context(config: Config) -> int:

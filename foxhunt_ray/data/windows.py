@@ -34,12 +34,6 @@ class SymbolIndex:
     target_missing: Rows
 
 
-def segment_first(ts_event: Rows, max_gap: int) -> Rows:
-    """First rows of the segments: where the step from the row before exceeds ``max_gap`` [ns]."""
-    breaks = np.flatnonzero(np.diff(ts_event) > max_gap) + 1
-    return np.concatenate([np.zeros(min(len(ts_event), 1), np.int64), breaks])
-
-
 def window_ends(
     index: SymbolIndex,
     span: Span | None,

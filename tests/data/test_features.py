@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foxhunt_ray.config import load_config
-from foxhunt_ray.data.features import GROUPS, choose_features, feature_rows, train_statistics
+from foxhunt_ray.data import features as module
+from foxhunt_ray.data.features import GROUPS, feature_rows, says_nothing
 from foxhunt_ray.data.schema import Bars
 from foxhunt_ray.errors import DataError
 
@@ -55,53 +55,6 @@ def test_values_are_those_of_the_definition(row):
         assert values[name] == pytest.approx(value, rel=1e-5, abs=1e-6, nan_ok=True), name
 
 
-def test_the_default_takes_what_the_columns_allow_and_names_the_rest():
-    b = bars()
-    for name in ("volume", "bid_close", "ask_close"):
-        del b.columns[name]
-    names, notes = choose_features([b], load_config())
-    assert "volume_24" not in names and "spread" not in names and "high_low" in names
-    assert any("volume_24" in n for n in notes) and any("spread" in n for n in notes)
-
-
-def test_columns_without_a_price_leave_the_calendar():
-    b = Bars("AAA", bars().ts_event, {"signal": bars().columns["signal"]})
-    assert choose_features([b], load_config())[0] == ("hour_sin", "hour_cos", "weekday_sin", "weekday_cos")
-
-
-def test_a_constant_volume_is_left_out():
-    b = bars()
-    b.columns["volume"][:] = 0
-    assert "volume_24" not in choose_features([b], load_config())[0]
-
-
-def test_daily_bars_have_no_hour():
-    b = bars()
-    daily = Bars(b.symbol, np.arange(300) * 24 * HOUR, b.columns)
-    names = choose_features([daily], load_config())[0]
-    assert "hour_sin" not in names and "weekday_sin" in names
-
-
-def test_columns_are_taken_by_name_and_glob_in_order():
-    config = load_config(None, ["features.groups=[]", 'features.columns=["signal", "bid_*"]'])
-    assert choose_features([bars()], config)[0] == ("signal", "bid_close")
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ('features.columns=["sginal"]', "'sginal'.*columns: .*signal"),
-        ('features.groups=["volume"]', "'volume'.*do not allow"),
-        ("features.groups=[]", "no input feature"),
-    ],
-)
-def test_what_is_not_there_is_refused(override, message):
-    b = bars()
-    del b.columns["volume"]
-    with pytest.raises(DataError, match=message):
-        choose_features([b], load_config(None, [override]))
-
-
 def test_an_empty_column_is_refused_by_name():
     b = bars()
     b.columns["signal"][:] = np.nan
@@ -116,27 +69,48 @@ def test_a_value_too_large_for_float32_counts_as_missing():
     assert np.flatnonzero(np.isnan(rows[:, 0])).tolist() == [5]
 
 
-def test_statistics_are_those_of_the_training_rows_alone():
-    parts = [feature_rows(bars(seed=s), ("signal", "close"), "auto") for s in (1, 2, 3)]
-    parts[0][3, 0] = np.nan
-    inside = [np.arange(300) < stop for stop in (200, 10, 0)]
-    mean, std = train_statistics(parts, inside)
-    pooled = np.concatenate([p[m] for p, m in zip(parts, inside, strict=True)]).astype(np.float64)
-    assert mean == pytest.approx(np.nanmean(pooled, axis=0), rel=1e-12)
-    assert std == pytest.approx(np.nanstd(pooled, axis=0), rel=1e-12)
-    for part, mask in zip(parts, inside, strict=True):
-        part[~mask] = 1e6
-    again = train_statistics(parts, inside)
-    assert np.array_equal(again[0], mean) and np.array_equal(again[1], std)
+def test_blocks_of_rows_give_the_same_bits_as_the_whole(monkeypatch):
+    b = bars(1000)
+    b.ts_event[500:] += 50 * HOUR
+    whole = feature_rows(b, (*ALL, "signal", "signal_missing"), "auto")
+    monkeypatch.setattr(module, "_BLOCK_ROWS", 210)
+    assert feature_rows(b, (*ALL, "signal", "signal_missing"), "auto").tobytes() == whole.tobytes()
 
 
-def test_statistics_of_a_level_far_from_zero_are_exact():
-    level = (3e4 + np.random.default_rng(0).standard_normal((50_000, 1))).astype(np.float32)
-    _, std = train_statistics([level, level], [np.ones(50_000, bool)] * 2)
-    assert std == pytest.approx(level.astype(np.float64).std(), rel=1e-12)
+def test_a_flag_says_where_a_value_is_missing():
+    b = bars()
+    b.columns["signal"][[3, 7]] = np.nan
+    rows = feature_rows(b, ("signal", "signal_missing"), "auto")
+    assert np.flatnonzero(rows[:, 1]).tolist() == np.flatnonzero(np.isnan(rows[:, 0])).tolist() == [3, 7]
 
 
-def test_a_constant_input_is_not_divided_by_zero():
-    rows = np.full((10, 1), 7.0, np.float32)
-    mean, std = train_statistics([rows], [np.ones(10, bool)])
-    assert (mean[0], std[0]) == (7.0, 1.0)
+@pytest.mark.parametrize(
+    ("bid", "ask"),
+    [("bid_close", "ask_close"), ("bid", "ask"), ("bid_price", "ask_price"), ("bid_px_00", "ask_px_00")],
+)
+def test_the_spread_is_that_of_whatever_quotes_there_are(bid, ask):
+    b = bars()
+    quotes = {bid: b.columns["bid_close"].copy(), ask: b.columns["ask_close"].copy()}
+    quotes[bid][5] = 0
+    spread = feature_rows(Bars("AAA", b.ts_event, quotes), ("spread",), "auto")[:, 0]
+    want = np.log(quotes[ask][6:]) - np.log(quotes[bid][6:])
+    assert np.isnan(spread[5])
+    np.testing.assert_allclose(spread[6:], want, rtol=1e-4)
+
+
+def test_a_session_counts_its_bars_and_the_gap_before_it():
+    hours = np.array([0, 1, 2, 3, 20, 21, 22, 23, 90, 91])
+    b = Bars("AAA", hours * HOUR, {"close": np.ones(10)})
+    found = np.expm1(feature_rows(b, ("session_bars", "session_gap"), "auto"))
+    unknown = [np.nan] * 4
+    np.testing.assert_allclose(found[:, 0], [*unknown, 0, 1, 2, 3, 0, 1], atol=1e-5)
+    np.testing.assert_allclose(found[:, 1], [*unknown, 17, 17, 17, 17, 67, 67], atol=1e-4)
+
+
+def test_sessions_are_regular_gaps():
+    week = np.concatenate([np.arange(7) + 24 * day for day in range(60)]) * HOUR
+    outage = np.arange(400) * HOUR
+    outage[300:] += 9 * HOUR
+    for stamps, nothing in ((week, False), (outage, True), (np.arange(400) * HOUR, True)):
+        b = Bars("AAA", stamps, {"close": np.ones(len(stamps))})
+        assert says_nothing(b, "session_bars") is nothing

@@ -47,7 +47,7 @@ def test_a_short_symbol_takes_no_feature_from_the_others_and_is_named():
     alone = survey_market(config(), Market((bars("AAA", 400),)))
     beside = survey_market(config(), Market((bars("AAA", 400), bars("BBB", 5))))
     assert beside.features == alone.features
-    assert beside.notes[-1] == "too short or too gappy for one window: BBB"
+    assert beside.notes[-1] == "too short for one window: BBB"
     assert not len(beside.ends("train")[1])
 
 

@@ -23,18 +23,22 @@ _POOL_BYTES = 64_000_000
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """(x - mean) / std, then a clip at +-clip; float64 [F] statistics of training rows, clip 0 = none."""
+    """(x - mean) / std, then a clip at +-clip; float64 [F] statistics of training rows, clip 0 = none.
+
+    What is still missing is 0: in a valid window that can only be an optional input.
+    """
 
     mean: NDArray[np.float64]
     std: NDArray[np.float64]
     clip: float
 
     def apply_(self, features: torch.Tensor) -> None:
-        """Scale float32 [N, F] rows in place; NaN stays NaN."""
+        """Scale float32 [N, F] rows in place."""
         features.sub_(torch.from_numpy(self.mean).float())
         features.mul_(torch.from_numpy(1 / self.std).float())
         if self.clip:
             features.clamp_(-self.clip, self.clip)
+        features.nan_to_num_(nan=0.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,11 @@ import ray
 from numpy.typing import NDArray
 
 from foxhunt_ray.config import Config
-from foxhunt_ray.data.features import train_statistics
 from foxhunt_ray.data.inspection import survey as take_survey
 from foxhunt_ray.data.order import Windows, locate, spread
 from foxhunt_ray.data.prefetch import AsyncDataLoader
 from foxhunt_ray.data.prices import price_series
+from foxhunt_ray.data.scaling import scaling_statistics
 from foxhunt_ray.data.split import Span
 from foxhunt_ray.data.stream.passes import Pass, Scaling, endless_passes
 from foxhunt_ray.data.stream.store import ChunkStore, put_chunks
@@ -49,8 +49,9 @@ class Prepared:
         config: the run's config.
         symbols: symbol i of ``Batch.symbol`` is ``symbols[i]``.
         features: names of the F inputs.
-        mean: float64 [F], over training rows.
-        std: float64 [F], over training rows.
+        optional: inputs whose missing values count as 0 after scaling.
+        mean: float64 [F], subtracted from inputs; over training rows.
+        std: float64 [F], by which they are divided; over training rows.
         target: statistics of the target over training windows.
         context_length: the longest L that can be asked for [bars].
         max_gap: longest step inside a segment [ns].
@@ -60,6 +61,7 @@ class Prepared:
     config: Config
     symbols: tuple[str, ...]
     features: tuple[str, ...]
+    optional: frozenset[str]
     mean: NDArray[np.float64]
     std: NDArray[np.float64]
     target: TargetStatistics
@@ -209,7 +211,7 @@ def prepare(config: Config, survey: Survey | None = None) -> Prepared:
     """
     found = survey or take_survey(config)
     inside = [_within(i.ts_event, found.spans.get("train")) for i in found.index]
-    mean, std = train_statistics(found.rows, inside)
+    mean, std = scaling_statistics(found.rows, inside, found.features, config.features.scale)
     truth = [t[e] for t, e in zip(found.targets, found.ends("train"), strict=True)]
     return put_rows(found, mean=mean, std=std, target=_target_statistics(np.concatenate(truth), config))
 
@@ -231,6 +233,7 @@ def put_rows(
         config=found.config,
         symbols=found.symbols,
         features=found.features,
+        optional=found.inputs.optional,
         mean=mean,
         std=std,
         target=target,

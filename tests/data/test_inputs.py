@@ -1,0 +1,193 @@
+"""Inputs are what the columns allow and the config asks for; what cannot help is left out and named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from foxhunt_ray.config import load_config
+from foxhunt_ray.data.features import feature_rows
+from foxhunt_ray.data.inputs import Inputs, bad_rows, choose_inputs
+from foxhunt_ray.data.schema import Bars, scan_market
+from foxhunt_ray.errors import DataError
+
+HOUR = 3600 * 10**9
+
+
+def bars(n: int = 300, seed: int = 0) -> Bars:
+    random = np.random.default_rng(seed)
+    close = 100 * np.exp(np.cumsum(random.standard_normal(n) * 1e-2))
+    columns = {
+        "open": close * 0.999,
+        "high": close * 1.01,
+        "low": close * 0.98,
+        "close": close,
+        "volume": random.lognormal(5, 1, n),
+        "bid_close": close * 0.9995,
+        "ask_close": close * (1.0005 + 1e-4 * random.random(n)),
+        "signal": random.standard_normal(n),
+    }
+    return Bars("AAA", 1_577_836_800 * 10**9 + np.arange(n) * HOUR, columns)
+
+
+def columns_only(table: dict[str, Any], *others: dict[str, Any], **features: Any) -> Inputs:
+    """Inputs of bars that have these columns, all of them asked for."""
+    made = [{k: np.array(v, float) for k, v in one.items()} for one in (table, *others)]
+    every = [Bars(str(i), HOUR * np.arange(len(next(iter(one.values())))), one) for i, one in enumerate(made)]
+    settings = {"features.groups": [], "features.columns": ["*"]}
+    settings |= {f"features.{k}": v for k, v in features.items()}
+    return choose_inputs(every, load_config(None, settings))
+
+
+def told(inputs: Inputs) -> list[str]:
+    return [str(f) for f in inputs.findings]
+
+
+def test_the_default_takes_what_the_columns_allow_and_names_the_rest():
+    b = bars()
+    for name in ("volume", "bid_close", "ask_close"):
+        del b.columns[name]
+    chosen = choose_inputs([b], load_config())
+    names, notes = chosen.names, [str(f) for f in chosen.findings]
+    assert "volume_24" not in names and "spread" not in names and "high_low" in names
+    assert any("volume_24" in n for n in notes) and any("spread" in n for n in notes)
+
+
+def test_columns_without_a_price_leave_the_calendar():
+    b = Bars("AAA", bars().ts_event, {"signal": bars().columns["signal"]})
+    assert choose_inputs([b], load_config()).names == ("hour_sin", "hour_cos", "weekday_sin", "weekday_cos")
+
+
+def test_a_constant_volume_is_left_out():
+    b = bars()
+    b.columns["volume"][:] = 0
+    assert "volume_24" not in choose_inputs([b], load_config()).names
+
+
+def test_daily_bars_have_no_hour():
+    b = bars()
+    daily = Bars(b.symbol, np.arange(300) * 24 * HOUR, b.columns)
+    names = choose_inputs([daily], load_config()).names
+    assert "hour_sin" not in names and "weekday_sin" in names
+
+
+def test_columns_are_taken_by_name_and_glob_in_order():
+    config = load_config(None, ["features.groups=[]", 'features.columns=["signal", "bid_*"]'])
+    assert choose_inputs([bars()], config).names == ("signal", "bid_close")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ('features.columns=["sginal"]', "'sginal'.*columns: .*signal"),
+        ('features.groups=["volume"]', "'volume'.*do not allow"),
+        ("features.groups=[]", "no input feature"),
+    ],
+)
+def test_what_is_not_there_is_refused(override, message):
+    b = bars()
+    del b.columns["volume"]
+    with pytest.raises(DataError, match=message):
+        choose_inputs([b], load_config(None, [override]))
+
+
+def test_exclusions_apply_to_computed_inputs_and_columns():
+    config = load_config(None, ['features.columns=["signal"]', 'features.exclude=["return_*", "signal"]'])
+    names = choose_inputs([bars()], config).names
+    assert "volatility_6" in names and not {"return_1", "return_4", "return_24", "signal"} & set(names)
+
+
+def test_an_exclusion_that_matches_nothing_is_refused():
+    with pytest.raises(DataError, match=r"features.exclude has 'sginal', but no input is called so"):
+        choose_inputs([bars()], load_config(None, ['features.exclude=["sginal"]']))
+
+
+NAN = float("nan")
+
+
+def test_constant_repeated_and_mostly_missing_columns_are_left_out_and_named():
+    found = columns_only(
+        {
+            "a": [1, 2, 3, NAN],
+            "same": [1, 2, 3, NAN],
+            "flat": [5, 5, 5, 5],
+            "gone": [NAN, NAN, NAN, 1],
+            "b": [4, 3, 2, 1],
+        }
+    )
+    assert found.names == ("a", "b") and not found.optional
+    assert told(found) == [
+        "inputs that never change are left out: flat, gone",
+        "inputs that repeat another one are left out: same = a",
+    ]
+    sparse = columns_only({"a": [1, 2, 3, 4], "gone": [NAN, NAN, 2, 1], "b": [4, 3, 2, 1]}, max_missing=0.4)
+    assert sparse.names == ("a", "b")
+    assert told(sparse)[0].startswith("inputs that are mostly missing are left out: gone (50%)")
+    assert columns_only({"a": [1, 2, 3, 4], "gone": [NAN, NAN, 2, 1]}).names == ("a", "gone")
+
+
+def test_a_column_that_is_constant_in_one_symbol_only_is_kept():
+    assert columns_only({"a": [1, 1, 1]}, {"a": [2, 2, 3]}).names == ("a",)
+
+
+def test_columns_that_take_turns_get_one_flag_and_cost_no_window():
+    random = np.random.default_rng(0)
+    up = random.random(500) < 0.5
+    values = random.standard_normal(500)
+    table = {
+        "long": np.where(up, values, NAN),
+        "other": random.standard_normal(500),
+        "short": np.where(up, NAN, values),
+        "holes": np.where(random.random(500) < 0.3, NAN, values),
+    }
+    for name in ("long", "short"):
+        table[name][:10] = NAN  # a warm-up
+    found = columns_only(table)
+    assert found.names == ("long", "other", "short", "holes", "long_missing")
+    assert found.optional == {"long", "short"}
+    assert any(
+        "columns that take turns, 0 where missing, with a flag: long / short" in t for t in told(found)
+    )
+    rows = feature_rows(Bars("0", np.arange(500) * HOUR, table), found.names, "auto")
+    assert (
+        bad_rows(rows, found.names, found.optional).tolist()
+        == np.flatnonzero(np.isnan(table["holes"])).tolist()
+    )
+
+
+def test_columns_that_overlap_get_a_flag_each_and_random_holes_are_no_pair():
+    random = np.random.default_rng(0)
+    turn = random.random(500)
+    values = random.standard_normal((2, 500))
+    table = {"a": np.where(turn < 0.6, values[0], NAN), "b": np.where(turn > 0.4, values[1], NAN)}
+    found = columns_only(table)
+    assert found.names == ("a", "b", "a_missing", "b_missing") and found.optional == {"a", "b"}
+    holes = {name: np.where(random.random(500) < 0.3, NAN, values[i]) for i, name in enumerate("ab")}
+    assert columns_only(holes).names == ("a", "b")
+
+
+def test_masks_are_made_of_every_column_with_a_hole_when_asked_for():
+    table = {"a": [1, NAN, 3, 4], "b": [4, 3, 2, 1]}
+    assert columns_only(table).names == ("a", "b")
+    masked = columns_only(table, missing="mask")
+    assert masked.names == ("a", "b", "a_missing") and masked.optional == {"a"}
+
+
+def test_an_input_that_begins_late_is_named():
+    (late,) = columns_only({"a": [NAN] * 3 + [1, 2, 3, 4], "b": [1, 2, 3, 4, 5, 6, 7]}).findings
+    assert str(late).startswith("a: has its first value in row 3, and no window begins before")
+
+
+def test_a_table_of_indicators_keeps_most_of_its_rows(real_data: Path):
+    (spy,) = scan_market(
+        load_config(None, {"data.path": str(real_data / "spy_daily_ta_features.parquet")})
+    ).bars
+    settings = {"features.columns": ["*"], "features.exclude": ["ICS_26", "DPO_20", "TOS_STDEVALL_LR"]}
+    found = choose_inputs([spy], load_config(None, settings))
+    rows = feature_rows(spy, found.names, "auto")
+    assert len(rows) - len(bad_rows(rows, found.names, found.optional)) > 2500
+    assert {"PSARl_0.02_0.2", "PSARs_0.02_0.2", "SUPERTl_7_3.0", "SUPERTs_7_3.0"} <= found.optional
+    assert any("VFI_130" in t and "never change" in t for t in told(found))

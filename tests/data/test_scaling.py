@@ -1,0 +1,63 @@
+"""Statistics of training rows alone, against numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foxhunt_ray.data.scaling import scaling_statistics, train_statistics
+
+
+def symbols() -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    return [random.lognormal(0, 1, (300, 2)).astype(np.float32) for _ in range(3)]
+
+
+def test_statistics_are_those_of_the_training_rows_alone():
+    parts = symbols()
+    parts[0][3, 0] = np.nan
+    inside = [np.arange(300) < stop for stop in (200, 10, 0)]
+    mean, std = train_statistics(parts, inside)
+    pooled = np.concatenate([p[m] for p, m in zip(parts, inside, strict=True)]).astype(np.float64)
+    assert mean == pytest.approx(np.nanmean(pooled, axis=0), rel=1e-12)
+    assert std == pytest.approx(np.nanstd(pooled, axis=0), rel=1e-12)
+    for part, mask in zip(parts, inside, strict=True):
+        part[~mask] = 1e6
+    again = train_statistics(parts, inside)
+    assert np.array_equal(again[0], mean) and np.array_equal(again[1], std)
+
+
+def test_statistics_of_a_level_far_from_zero_are_exact():
+    level = (3e4 + np.random.default_rng(0).standard_normal((50_000, 1))).astype(np.float32)
+    _, std = train_statistics([level, level], [np.ones(50_000, bool)] * 2)
+    assert std == pytest.approx(level.astype(np.float64).std(), rel=1e-12)
+
+
+def test_a_constant_input_is_not_divided_by_zero():
+    rows = np.full((10, 1), 7.0, np.float32)
+    mean, std = train_statistics([rows], [np.ones(10, bool)])
+    assert (mean[0], std[0]) == (7.0, 1.0)
+
+
+def test_robust_statistics_are_quantiles_of_the_training_rows():
+    parts, inside = symbols(), [np.arange(300) < stop for stop in (200, 10, 0)]
+    parts[0][3, 0] = np.nan
+    center, scale = scaling_statistics(parts, inside, ("a", "b"), "robust")
+    pooled = np.concatenate([p[m] for p, m in zip(parts, inside, strict=True)]).astype(np.float64)
+    low, middle, high = np.nanquantile(pooled, [0.25, 0.5, 0.75], axis=0)
+    np.testing.assert_allclose(center, middle)
+    np.testing.assert_allclose(scale, (high - low) / 1.3489795003921634)
+
+
+def test_an_input_whose_quartiles_are_equal_is_scaled_by_its_deviation():
+    rows = np.zeros((100, 1), np.float32)
+    rows[:5] = 1
+    _, scale = scaling_statistics([rows], [np.ones(100, bool)], ("a",), "robust")
+    assert scale[0] == pytest.approx(rows.astype(float).std())
+
+
+@pytest.mark.parametrize("kind", ["standard", "robust"])
+def test_flags_pass_through(kind):
+    rows = np.random.default_rng(0).integers(0, 2, (50, 2)).astype(np.float32)
+    center, scale = scaling_statistics([rows], [np.ones(50, bool)], ("a", "a_missing"), kind)
+    assert (center[1], scale[1]) == (0, 1)
