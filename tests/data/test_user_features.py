@@ -89,3 +89,66 @@ def test_a_function_that_is_not_there_is_refused(tmp_path, spec, what):
     (tmp_path / "mine.txt").write_text("")
     with pytest.raises(ConfigError, match=what):
         load_user_features(spec.format(tmp_path))
+
+
+def test_a_look_ahead_within_the_day_is_found_though_days_divide_the_history(tmp_path):
+    close = np.random.default_rng(0).standard_normal(480)
+    hourly = Bars("A", np.arange(480) * 3600 * 10**9, {"close": close})
+    body = "return {'x': np.array([close[t // 24 * 24 :][:24].max() for t in range(len(close))])}"
+    with pytest.raises(DataError, match=r"column 'x' looks into the future"):
+        user(tmp_path, body).require_causal([hourly])
+
+
+def test_a_running_value_of_the_day_is_no_look_ahead(tmp_path):
+    body = "return {'x': np.array([close[t // 24 * 24 : t + 1].max() for t in range(len(close))])}"
+    user(tmp_path, body).require_causal(BARS)
+
+
+def test_a_column_that_only_a_long_history_has_is_refused(tmp_path):
+    mine = user(tmp_path, "return {'a': close} | ({'b': close} if len(close) == 50 else {})")
+    with pytest.raises(DataError, match=r"column 'b' is not always there"):
+        mine.require_causal(BARS)
+
+
+def test_bars_cannot_be_written_into(tmp_path):
+    before = BARS[0].columns["close"].copy()
+    with pytest.raises(DataError, match=r"fails in line 4: ValueError: .*read-only \(given 50 bars\)"):
+        user(tmp_path, "close /= close.max(); return {'x': close}").apply(BARS)
+    np.testing.assert_array_equal(BARS[0].columns["close"], before)
+
+
+@pytest.mark.parametrize("values", ["close.astype(str)", "bars.ts_event.astype('M8[ns]')", "1j * close"])
+def test_text_dates_and_complex_numbers_are_no_inputs(tmp_path, values):
+    with pytest.raises(DataError, match="gives 'x' values that are not numbers"):
+        user(tmp_path, f"return {{'x': {values}}}").apply(BARS)
+
+
+def test_integers_flags_and_infinities_become_plain_numbers(tmp_path):
+    body = "return {'i': np.arange(len(close)), 'b': close > 1.5, 'inf': close / (close > 1.5)}"
+    mine = user(tmp_path, body)
+    columns = mine.apply(BARS)[0][0].columns
+    assert all(columns[name].dtype == np.float64 for name in ("i", "b", "inf"))
+    assert np.isnan(columns["inf"][:25]).all() and np.isfinite(columns["inf"][25:]).all()
+
+
+def test_a_failure_inside_a_library_is_told_with_the_line_of_the_file(tmp_path):
+    with pytest.raises(DataError, match=r"fails in line 4: LinAlgError: Singular matrix"):
+        user(tmp_path, "return {'x': np.linalg.inv(np.zeros((2, 2)))}").apply(BARS)
+
+
+def test_an_edited_file_is_read_anew_and_nothing_is_left_beside_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
+    first, second = (user(tmp_path, f"return {{'x': {k} * close}}").apply(BARS)[0][0] for k in (2, 3))
+    np.testing.assert_array_equal(first.columns["x"] / 2 * 3, second.columns["x"])
+    assert [f.name for f in tmp_path.iterdir()] == ["mine.py"]
+
+
+def test_a_file_may_hold_dataclasses_and_a_failing_import_is_told_with_its_line(tmp_path):
+    file = tmp_path / "mine.py"
+    head = "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+    head += "@dataclass\nclass K:\n    a: int\n"
+    file.write_text(head + "def fn(bars):\n    return {'x': K(2).a * bars.columns['close']}\n")
+    assert load_user_features(f"{file}:fn").apply(BARS)[1] == ("x",)
+    file.write_text("import os\nimport no_such_module\n")
+    with pytest.raises(ConfigError, match=r"cannot be run in line 2: ModuleNotFoundError: .*no_such_module"):
+        load_user_features(f"{file}:fn")
