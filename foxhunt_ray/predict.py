@@ -80,7 +80,7 @@ def predict(folder: Path, overrides: Sequence[str] = (), *, user: UserFeatures |
                 "or a missing value; bring more bars"
             )
         _, forecasts = trial.score(config, prepared, weights, splits=("all",))["all"]
-    return forecast_table(prepared, {"": forecasts}).drop_columns("split")
+        return forecast_table(prepared, {"": forecasts}).drop_columns("split")
 
 
 def forecast_table(prepared: Prepared, forecasts: Mapping[str, Predictions]) -> pa.Table:

@@ -32,11 +32,11 @@ def prepare(options: argparse.Namespace, argv: Sequence[str]) -> int:
     with reading_progress() as progress:
         market = scan_market(config, whole=True, events=bool(every), on_progress=progress)
     stream = sys.stderr if options.json else sys.stdout
-    for line in account_lines(market.files, market.findings):
+    made = market_bars(market, every) if every and not market.refusals else market
+    for line in account_lines(market.files, made.findings):
         print(line, file=stream, flush=True)
     require_none_refused(market.refusals)
     runs = {symbol: origin.runs() for symbol, origin in market.origins.items()}
-    made = market_bars(market, every) if every else market
     manifest = write_canonical(
         made,
         out,

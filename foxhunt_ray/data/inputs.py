@@ -59,6 +59,12 @@ def choose_inputs(bars: Sequence[Bars], config: Config, *, more: Sequence[str] =
     raw = [name for name in named if name not in computed]
     excluded = _excluded([*computed, *raw], config.features.exclude)
     masks = {name: _missing(bars, name) for name in raw if name not in excluded}
+    for name in set(config.features.columns) & masks.keys():  # asked for by its own name, not by a pattern
+        if masks[name].all():
+            raise DataError(
+                f"features.columns has {name!r}, a column without any finite value in {len(masks[name]):,} "
+                "rows; fill it or leave it out"
+            )
     pairs = _complementary(masks)
     raw, left_out = _worth_having(bars, masks, pairs, config)
     findings += left_out

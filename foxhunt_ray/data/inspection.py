@@ -101,7 +101,7 @@ def _too_few(found: Survey) -> list[Finding]:
         f"longest segment has {longest}"
     )
     action = (
-        "lower data.context_length or target.horizon, set data.gap = bridge or a longer data.max_gap, or bring "
-        "more bars"
+        "lower data.context_length or target.horizon, set data.gap = bridge or a longer data.max_gap, or "
+        "bring more bars"
     )
     return [refusal(text, file=config.data.where, action=action)]
