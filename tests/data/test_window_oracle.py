@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foxhunt_ray.cli import main
 from foxhunt_ray.config import load_config
 from foxhunt_ray.data import prepare, survey
 
@@ -108,3 +109,23 @@ def test_nothing_before_the_training_end_depends_on_what_comes_after(small_ray, 
     verify("perturb", nasty, tmp_path / "later", "--after", end)
     streamed(tmp_path / "later", tmp_path / "b.npz", normalise=True, **PART, **sizes)
     verify("leak", tmp_path / "a.npz", tmp_path / "b.npz", "--after", end, "--data", nasty)
+
+
+@pytest.mark.parametrize(
+    ("source", "settings"),
+    [
+        ("us_equity_daily_spark", {}),
+        ("binance_snapshots/production_*", {"data__duplicates": "latest_by:collection_time"}),
+    ],
+)
+def test_prepared_files_give_bitwise_the_same_windows(
+    small_ray, verify, real_data, tmp_path, source, settings
+):
+    given = [f"--set={key.replace('__', '.')}={value}" for key, value in settings.items()]
+    assert main(["prepare", str(real_data / source), str(tmp_path / "out"), *given]) == 0
+    sizes = {"data__context_length": 16, "target__horizon": 3, "target__kind": "log_return"}
+    sizes |= {"features__groups": ["returns", "range"], "features__columns": []}
+    streamed(real_data / source, tmp_path / "a.npz", **PART, **sizes, **settings)
+    streamed(tmp_path / "out", tmp_path / "b.npz", **PART, **sizes)
+    told = verify("same", tmp_path / "a.npz", tmp_path / "b.npz")
+    assert len(np.load(tmp_path / "a.npz")["x"]) > 0, told
