@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from foxhunt_ray.data.features import MISSING
 
 Series = NDArray[np.float64]
+_BLOCK_VALUES = 2**22  # bounds what is held in float64
 _NORMAL_IQR = 1.3489795003921634  # interquartile range of a standard normal variable
 
 
@@ -37,7 +38,7 @@ def scaling_statistics(
             if len(pooled):
                 low, center[number], high = np.quantile(pooled, [0.25, 0.5, 0.75])
                 scale[number] = (high - low) / _NORMAL_IQR or scale[number]
-    flags = [number for number, name in enumerate(names) if name.endswith(MISSING)]
+    flags = [number for number, name in enumerate(names) if _is_flag(name, names)]
     center[flags], scale[flags] = 0.0, 1.0
     return center, scale
 
@@ -47,8 +48,8 @@ def train_statistics(
 ) -> tuple[Series, Series]:
     """Mean and standard deviation (ddof 0) of each input over the finite training rows of all symbols.
 
-    Float64, merged pairwise over symbols in their order (Chan, Golub and LeVeque 1979), so that the result is
-    exact for levels far from zero and bitwise reproducible.
+    Float64, merged pairwise over blocks of rows in their order (Chan, Golub and LeVeque 1979), so that the
+    result is exact for levels far from zero and bitwise reproducible.
 
     Args:
         rows: float32 [n, F] of each symbol.
@@ -59,8 +60,7 @@ def train_statistics(
     """
     width = rows[0].shape[1]
     count, mean, square = np.zeros(width), np.zeros(width), np.zeros(width)
-    for values, mask in zip(rows, inside, strict=True):
-        part = values[mask].astype(np.float64)
+    for part in _blocks(rows, inside):
         n = np.isfinite(part).sum(axis=0)
         average = np.nansum(part, axis=0) / np.maximum(n, 1)
         spread = np.nansum((part - average) ** 2, axis=0)
@@ -71,3 +71,15 @@ def train_statistics(
         count += n
     deviation = np.sqrt(square / np.maximum(count, 1))
     return mean, np.where(deviation > 0, deviation, 1.0)
+
+
+def _blocks(rows: Sequence[NDArray[np.float32]], inside: Sequence[NDArray[np.bool_]]) -> Iterator[Series]:
+    """The training rows, float64 [k, F] at a time."""
+    for values, mask in zip(rows, inside, strict=True):
+        step = max(_BLOCK_VALUES // max(values.shape[1], 1), 1)
+        for start in range(0, len(values), step):
+            yield values[start : start + step][mask[start : start + step]].astype(np.float64)
+
+
+def _is_flag(name: str, names: Sequence[str]) -> bool:
+    return name.endswith(MISSING) and name.removesuffix(MISSING) in names

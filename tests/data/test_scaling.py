@@ -61,3 +61,19 @@ def test_flags_pass_through(kind):
     rows = np.random.default_rng(0).integers(0, 2, (50, 2)).astype(np.float32)
     center, scale = scaling_statistics([rows], [np.ones(50, bool)], ("a", "a_missing"), kind)
     assert (center[1], scale[1]) == (0, 1)
+
+
+def test_statistics_in_many_blocks_are_those_of_all_rows(monkeypatch):
+    parts, inside = symbols(), [np.arange(300) % 3 > 0] * 3
+    parts[1][5:60, 1] = np.nan
+    monkeypatch.setattr("foxhunt_ray.data.scaling._BLOCK_VALUES", 14)
+    mean, std = train_statistics(parts, inside)
+    pooled = np.concatenate([p[m] for p, m in zip(parts, inside, strict=True)]).astype(np.float64)
+    np.testing.assert_allclose(mean, np.nanmean(pooled, axis=0), rtol=1e-12)
+    np.testing.assert_allclose(std, np.nanstd(pooled, axis=0), rtol=1e-12)
+
+
+def test_a_column_that_only_ends_like_a_flag_is_scaled():
+    rows = symbols()[0]
+    center, scale = scaling_statistics([rows], [np.ones(300, bool)], ("a", "b_missing"), "standard")
+    np.testing.assert_allclose([center[1], scale[1]], [rows[:, 1].mean(), rows[:, 1].std()], rtol=1e-5)
