@@ -36,7 +36,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 
 
-def feature_rows(bars: Bars, names: Sequence[str], price: str) -> NDArray[np.float32]:
+def feature_rows(
+    bars: Bars, names: Sequence[str], price: str, *, out: NDArray[np.float32] | None = None
+) -> NDArray[np.float32]:
     """Inputs of one symbol: float32 [n, F], C-contiguous, NaN where a value is missing or not finite.
 
     Computed a million rows at a time, so that what is held beside the result is bounded.
@@ -45,16 +47,19 @@ def feature_rows(bars: Bars, names: Sequence[str], price: str) -> NDArray[np.flo
         bars: the symbol's n rows.
         names: the F inputs, in order; ``NAME_missing`` is 1 where NAME has no value, else 0.
         price: ``target.price``, from which returns and volatility are computed.
+        out: float32 [n, F] to fill and return; None = a new array.
 
     Raises:
         DataError: a column is absent, or has no finite value in any row.
     """
-    rows = np.empty((len(bars.ts_event), len(names)), np.float32)
+    rows = np.empty((len(bars.ts_event), len(names)), np.float32) if out is None else out
     for number, name in enumerate(names):
         flagged = name.removesuffix(MISSING) if name.endswith(MISSING) and name not in bars.columns else ""
         for part, values in _in_blocks(bars, flagged or name, price):
             with np.errstate(over="ignore"):
-                rows[part, number] = np.isnan(values) if flagged else values
+                rows[part, number] = values
+            if flagged:
+                rows[part, number] = ~np.isfinite(rows[part, number])
         if name in bars.columns and name not in COMPUTED and not np.isfinite(rows[:, number]).any():
             raise DataError(
                 f"{bars.symbol}: column {name!r} has no finite value in {len(rows)} rows; "
@@ -165,21 +170,31 @@ def _phase(bars: Bars, period: int, offset: int, wave: Callable[[Series], Series
 def _session(bars: Bars, *, length: bool) -> Series:
     """Bars since the last gap, or the length of that gap in usual steps: log(1 + x), NaN before the first.
 
-    A gap is a step longer than 1.5 usual ones. The usual step is that of all rows: it is the market's, known
-    before.
+    A gap is a step longer than 1.5 usual ones; the usual step is the most common one up to that row.
     """
     steps = np.diff(bars.ts_event)
     if not len(steps):
         return np.full(len(bars.ts_event), np.nan)
-    usual, row = _usual(steps), np.arange(len(bars.ts_event))
+    usual, row = _usual_so_far(steps), np.arange(len(bars.ts_event))
     last = np.maximum.accumulate(np.where(np.concatenate([[False], steps > 1.5 * usual]), row, 0))
-    value = np.concatenate([[0], steps])[last] / usual if length else row - last
+    value = np.concatenate([[0], steps / usual])[last] if length else row - last
     return np.where(last > 0, np.log1p(value), np.nan)
 
 
 def _usual(steps: NDArray[np.int64]) -> int:
     values, counts = np.unique(steps, return_counts=True)
     return int(values[counts.argmax()])
+
+
+def _usual_so_far(steps: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The most common of the steps up to each one; of equally common ones that which was so first."""
+    _, kind, counts = np.unique(steps, return_inverse=True, return_counts=True)
+    order, at = np.argsort(kind, kind="stable"), np.arange(len(steps))
+    times = np.empty(len(steps), np.int64)  # how often the same step came before
+    times[order] = at - np.repeat(np.cumsum(counts) - counts, counts)
+    most = np.maximum.accumulate(times)
+    leads = times > np.concatenate([[-1], most[:-1]])
+    return steps[np.maximum.accumulate(np.where(leads, at, 0))]
 
 
 _THURSDAY = 3 * _DAY  # 1970-01-01, instant 0, was a Thursday; weeks here start on Monday

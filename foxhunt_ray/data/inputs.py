@@ -57,16 +57,18 @@ def choose_inputs(bars: Sequence[Bars], config: Config, *, more: Sequence[str] =
     computed, findings = _computed(bars, config)
     named = dict.fromkeys([*_matching(bars, config.features.columns), *more])
     raw = [name for name in named if name not in computed]
-    excluded = _excluded([*computed, *raw], config.features.exclude)
-    masks = {name: _missing(bars, name) for name in raw if name not in excluded}
+    price, rows = config.target.price, [len(one.ts_event) for one in bars]
+    excluded = _excluded([n for n in (*computed, *raw) if n not in more], config.features.exclude)
+    computed = [name for name in computed if name not in excluded]
+    masks = {name: _missing(bars, name, price) for name in raw if name not in excluded}
     for name in set(config.features.columns) & masks.keys():  # asked for by its own name, not by a pattern
         if masks[name].all():
             raise DataError(
                 f"features.columns has {name!r}, a column without any finite value in {len(masks[name]):,} "
                 "rows; fill it or leave it out"
             )
-    pairs = _complementary(masks)
-    raw, left_out = _worth_having(bars, masks, pairs, config)
+    pairs = _complementary(masks, rows)
+    raw, left_out = _worth_having(bars, masks, config, more, {n for pair in pairs for n in pair})
     findings += left_out
     pairs = [pair for pair in pairs if set(pair) <= set(raw)]
     optional, flags = {name for pair in pairs for name in pair}, _flags(masks, pairs)
@@ -75,13 +77,15 @@ def choose_inputs(bars: Sequence[Bars], config: Config, *, more: Sequence[str] =
         text = f"columns that take turns, 0 where missing, with a flag: {listed(told)}"
         findings.append(note(text, count=len(told)))
     if config.features.missing == "mask":
-        holed = [name for name in raw if name not in optional and masks[name].any()]
+        masks |= {name: _missing(bars, name, price) for name in computed}
+        holed = [name for name in (*computed, *raw) if name not in optional and masks[name].any()]
         optional |= set(holed)
         flags += [name + MISSING for name in holed]
-    names = [*(name for name in computed if name not in excluded), *raw, *flags]
+    _require_free(bars, flags)
+    names = [*computed, *raw, *flags]
     if not names:
         raise DataError("no input feature is left: set features.groups or features.columns")
-    findings += _warm_up({name: masks[name] for name in raw if name not in optional})
+    findings += _warm_up({name: masks[name] for name in raw if name not in optional}, rows, more)
     return Inputs(tuple(names), frozenset(optional), tuple(findings))
 
 
@@ -157,29 +161,42 @@ def _excluded(names: Sequence[str], patterns: Sequence[str]) -> set[str]:
     return {name for name in names if any(_fits(name, pattern) for pattern in patterns)}
 
 
-def _missing(bars: Sequence[Bars], name: str) -> _Mask:
-    """Where a column has no value, all symbols one after another."""
-    return np.concatenate([~np.isfinite(one.columns[name]) for one in bars])
+def _missing(bars: Sequence[Bars], name: str, price: str) -> _Mask:
+    """Where an input has no value that float32 holds, all symbols one after another."""
+    found = [feature(one, name, price) for one in bars]
+    with np.errstate(over="ignore"):
+        return np.concatenate([~np.isfinite(v.astype(np.float32)) for v in found if v is not None])
 
 
-def _complementary(masks: Mapping[str, _Mask]) -> list[tuple[str, str]]:
-    """Pairs of columns, both often missing, of which hardly ever both are once they have begun."""
-    half = {name: mask for name, mask in masks.items() if _OFTEN < mask.mean() < 1}
+def _begun(missing: _Mask, rows: Sequence[int]) -> _Mask:
+    """Which rows are at or after the first value of their own symbol."""
+    parts = np.split(~missing, np.cumsum(rows)[:-1])
+    return np.concatenate([np.logical_or.accumulate(part) for part in parts])
+
+
+def _complementary(masks: Mapping[str, _Mask], rows: Sequence[int]) -> list[tuple[str, str]]:
+    """Pairs of columns that take turns, each column in one pair at most."""
+    half = {name: mask for name, mask in masks.items() if _SELDOM < mask.mean() < 1}
     pairs: list[tuple[str, str]] = []
     taken: set[str] = set()
     for number, first in enumerate(half):
         for second in list(half)[number + 1 :]:
-            if {first, second} & taken or not _take_turns(half[first], half[second]):
+            if {first, second} & taken or not _take_turns(half[first], half[second], rows):
                 continue
             pairs.append((first, second))
             taken |= {first, second}
     return pairs
 
 
-def _take_turns(one: _Mask, other: _Mask) -> bool:
-    neither = one & other
-    begun = int(np.argmin(neither))
-    return len(one) > begun + 1 and float(neither[begun:].mean()) <= _SELDOM
+def _take_turns(one: _Mask, other: _Mask, rows: Sequence[int]) -> bool:
+    """Whether just one has a value once either has begun; or one at least, and both are often missing."""
+    begun = _begun(one & other, rows)
+    first, second = one[begun], other[begun]
+    if len(first) < 2 or (first & second).mean() > _SELDOM:
+        return False
+    least = min(first.mean(), second.mean())
+    alone = (first ^ second).mean() >= 1 - _SELDOM and least > _SELDOM
+    return bool(alone or min(one.mean(), other.mean()) > _OFTEN)
 
 
 def _flags(masks: Mapping[str, _Mask], pairs: Sequence[tuple[str, str]]) -> list[str]:
@@ -191,11 +208,23 @@ def _flags(masks: Mapping[str, _Mask], pairs: Sequence[tuple[str, str]]) -> list
     return found
 
 
+def _require_free(bars: Sequence[Bars], flags: Sequence[str]) -> None:
+    taken = sorted({flag for flag in flags for one in bars if flag in one.columns})
+    if taken:
+        raise DataError(
+            f"{taken[0]!r} is a column, and also the name of the flag that says where "
+            f"{taken[0].removesuffix(MISSING)!r} is missing; rename the column"
+        )
+
+
 def _worth_having(
-    bars: Sequence[Bars], masks: Mapping[str, _Mask], pairs: Sequence[tuple[str, str]], config: Config
+    bars: Sequence[Bars],
+    masks: Mapping[str, _Mask],
+    config: Config,
+    more: Sequence[str],
+    paired: Collection[str],
 ) -> tuple[list[str], list[Finding]]:
     """The columns that can help, and a finding for each kind of the others."""
-    paired = {name for pair in pairs for name in pair}
     constant, sparse, twice = [], [], []
     seen: dict[bytes, str] = {}
     kept: list[str] = []
@@ -209,7 +238,9 @@ def _worth_having(
             if len(finite):
                 low, high = min(low, float(finite.min())), max(high, float(finite.max()))
         first = seen.setdefault(digest.digest(), name)
-        if low >= high:
+        if name in more:
+            kept.append(name)
+        elif low >= high:
             constant.append(name)
         elif mask.mean() > config.features.max_missing and name not in paired:
             sparse.append(f"{name} ({mask.mean():.0%})")
@@ -233,13 +264,14 @@ def _left_out(constant: Sequence[str], sparse: Sequence[str], twice: Sequence[st
         yield note(f"inputs that repeat another one are left out: {listed(twice)}", count=len(twice))
 
 
-def _warm_up(masks: Mapping[str, _Mask]) -> list[Finding]:
-    """The input that begins last, if that costs many windows."""
+def _warm_up(masks: Mapping[str, _Mask], rows: Sequence[int], more: Sequence[str]) -> list[Finding]:
+    """The column that begins last, if that costs many windows."""
     if not masks:
         return []
-    begins = {name: int(np.argmin(mask)) for name, mask in masks.items()}
-    name = max(begins, key=lambda n: begins[n])
-    if begins[name] <= _LONG * len(masks[name]):
+    before = {name: int((~_begun(mask, rows)).sum()) for name, mask in masks.items()}
+    name = max(before, key=lambda n: before[n])
+    if before[name] <= _LONG * sum(rows):
         return []
-    text = f"has its first value in row {begins[name]:,}, and no window begins before"
-    return [warning(text, column=name, action=f'features.exclude=["{name}"] keeps the earlier rows')]
+    text = f"its first value comes after {before[name]:,} of {sum(rows):,} rows, and no window begins before"
+    remedy = "a shorter look-back in its function" if name in more else f'features.exclude=["{name}"]'
+    return [warning(text, column=name, action=f"{remedy} keeps the earlier rows")]

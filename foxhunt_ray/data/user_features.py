@@ -67,7 +67,9 @@ class UserFeatures:
         """
         for one in bars:
             whole, n = self._columns(one), len(one.ts_event)
-            self._compare(one, whole, self._columns(one), "is not the same when computed again")
+            self._compare(
+                one, whole, self._columns(one), "is not deterministic: computed again it has other values"
+            )
             for rows in sorted({int(n * share) for share in _CUTS} | {n - 1}):
                 if rows > 0:
                     columns = {name: values[:rows] for name, values in one.columns.items()}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from foxhunt_ray.data import features as module
 from foxhunt_ray.data.features import GROUPS, feature_rows, says_nothing
@@ -28,6 +32,13 @@ def bars(n: int = 300, seed: int = 0, symbol: str = "AAA") -> Bars:
         "signal": random.standard_normal(n),
     }
     return Bars(symbol, 1_577_836_800 * 10**9 + np.arange(n) * HOUR, columns)
+
+
+def with_gaps(b: Bars) -> Bars:
+    stamps = b.ts_event.copy()
+    for row, hours in ((20, 9), (90, 50), (91, 3), (250, 17)):
+        stamps[row:] += hours * HOUR
+    return Bars(b.symbol, stamps, b.columns)
 
 
 def test_no_feature_sees_a_later_row():
@@ -55,6 +66,46 @@ def test_values_are_those_of_the_definition(row):
         assert values[name] == pytest.approx(value, rel=1e-5, abs=1e-6, nan_ok=True), name
 
 
+def test_sessions_do_not_depend_on_later_steps_though_most_bars_come_later():
+    days, minutes = np.arange(50) * 24 * HOUR, 49 * 24 * HOUR + np.arange(1, 400) * HOUR // 60
+    days[20:] += 100 * HOUR
+    names = GROUPS["session"]
+    whole = Bars("AAA", np.concatenate([days, minutes + 100 * HOUR]), {"close": np.ones(449)})
+    part = Bars("AAA", days, {"close": np.ones(50)})
+    alone = feature_rows(part, names, "auto")
+    assert np.array_equal(feature_rows(whole, names, "auto")[:50], alone, equal_nan=True)
+    assert np.isfinite(alone[20:]).all() and np.isnan(alone[:20]).all()
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_sessions_equal_a_count_kept_bar_by_bar(steps):
+    b = Bars("AAA", np.concatenate([[0], np.cumsum(steps)]) * HOUR, {"close": np.ones(len(steps) + 1)})
+    counts, usual, since, gap = Counter(), steps[0], np.nan, np.nan
+    want = [(np.nan, np.nan)]
+    for step in steps:
+        counts[step] += 1
+        if counts[step] > counts[usual]:
+            usual = step
+        since += 1  # stays NaN before the first gap
+        if step > 1.5 * usual:
+            since, gap = 0, step / usual
+        want.append((since, gap))
+    found = np.expm1(feature_rows(b, GROUPS["session"], "auto"))
+    np.testing.assert_allclose(found, want, atol=1e-4)
+
+
+@given(st.integers(1, 299), st.integers(0, 2**32 - 1))
+@settings(max_examples=25, deadline=None)
+def test_a_changed_future_changes_no_group(cut, seed):
+    b, other = with_gaps(bars(300)), bars(300, seed)
+    stamps = np.concatenate([b.ts_event[:cut], b.ts_event[cut - 1] + np.arange(1, 301 - cut) * 7 * HOUR])
+    columns = {k: np.concatenate([v[:cut], other.columns[k][cut:]]) for k, v in b.columns.items()}
+    names = (*ALL, "signal", "signal_missing", "return_24_missing", "session_gap_missing")
+    before, after = (feature_rows(x, names, "auto")[:cut] for x in (b, Bars("AAA", stamps, columns)))
+    assert before.tobytes() == after.tobytes()
+
+
 def test_an_empty_column_is_refused_by_name():
     b = bars()
     b.columns["signal"][:] = np.nan
@@ -69,12 +120,29 @@ def test_a_value_too_large_for_float32_counts_as_missing():
     assert np.flatnonzero(np.isnan(rows[:, 0])).tolist() == [5]
 
 
-def test_blocks_of_rows_give_the_same_bits_as_the_whole(monkeypatch):
+@pytest.mark.parametrize("block", [1, 7, 97, 210, 999])
+def test_blocks_of_rows_give_the_same_bits_as_the_whole(monkeypatch, block):
     b = bars(1000)
     b.ts_event[500:] += 50 * HOUR
     whole = feature_rows(b, (*ALL, "signal", "signal_missing"), "auto")
-    monkeypatch.setattr(module, "_BLOCK_ROWS", 210)
+    monkeypatch.setattr(module, "_BLOCK_ROWS", block)
     assert feature_rows(b, (*ALL, "signal", "signal_missing"), "auto").tobytes() == whole.tobytes()
+
+
+def test_rows_can_be_written_into_an_array_that_is_given():
+    b, out = bars(), np.full((300, len(ALL) + 1), 7, np.float32)
+    assert feature_rows(b, (*ALL, "signal_missing"), "auto", out=out) is out
+    assert out.tobytes() == feature_rows(b, (*ALL, "signal_missing"), "auto").tobytes()
+
+
+def test_a_flag_marks_every_value_that_counts_as_missing():
+    b = bars()
+    b.columns["signal"][[1, 2, 3, 4]] = np.nan, np.inf, -np.inf, 1e300
+    b.columns["close"][50] = 0
+    names = ("signal", "return_4", "volatility_6", "high_low")
+    rows = feature_rows(b, (*names, *(f"{n}_missing" for n in names)), "auto")
+    assert np.array_equal(np.isnan(rows[:, :4]), rows[:, 4:] == 1)
+    assert set(np.unique(rows[:, 4:])) == {0, 1} and rows[[1, 2, 3, 4], 4].all()
 
 
 def test_a_flag_says_where_a_value_is_missing():

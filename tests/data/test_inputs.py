@@ -178,7 +178,70 @@ def test_masks_are_made_of_every_column_with_a_hole_when_asked_for():
 
 def test_an_input_that_begins_late_is_named():
     (late,) = columns_only({"a": [NAN] * 3 + [1, 2, 3, 4], "b": [1, 2, 3, 4, 5, 6, 7]}).findings
-    assert str(late).startswith("a: has its first value in row 3, and no window begins before")
+    assert str(late).startswith("a: its first value comes after 3 of 7 rows, and no window begins before")
+    early = {"a": [NAN, 1, 2, 3, 4], "b": [5, 4, 3, 2, 1]}
+    assert not columns_only(early, early).findings
+    (late,) = columns_only({"a": [2, 1, 2, 3]}, {"a": [NAN] * 3 + [1]}).findings  # in a later symbol
+    assert "after 3 of 8 rows" in str(late) and 'features.exclude=["a"]' in str(late)
+    b = bars()
+    b.columns["own"] = np.where(np.arange(300) < 100, NAN, b.columns["signal"])
+    (late,) = choose_inputs([b], load_config(None, {"features.groups": []}), more=("own",)).findings
+    assert "own: its first value comes after 100 of 300 rows" in str(late) and "exclude" not in str(late)
+
+
+def test_columns_that_take_turns_do_so_in_short_symbols_and_however_unequally():
+    random, tables = np.random.default_rng(0), []
+    for share in (0.9,) * 8:
+        first, values = random.random(100) < share, random.standard_normal(100)
+        values[:10] = NAN  # a warm-up, that of every symbol
+        tables.append({"a": np.where(first, values, NAN), "b": np.where(first, NAN, values)})
+    found = columns_only(*tables)
+    assert found.names == ("a", "b", "a_missing") and found.optional == {"a", "b"}
+
+
+def test_a_column_that_is_hardly_ever_there_takes_no_turns_with_a_full_one():
+    values = np.random.default_rng(0).standard_normal(1000)
+    rare = np.where(np.arange(1000) % 200 == 0, values, NAN)
+    found = columns_only({"a": values + 1, "rare": rare})
+    assert found.names == ("a",) and not found.optional
+
+
+def test_inputs_of_the_users_own_function_are_never_left_out():
+    b, n = bars(), 300
+    b.columns["flat"], b.columns["twice"] = np.ones(n), b.columns["signal"].copy()
+    b.columns["rare"] = np.where(np.arange(n) < 290, NAN, b.columns["signal"])
+    own = ("flat", "twice", "rare")
+    settings = {"features.groups": []}
+    for columns in (["*"], ["signal"]):
+        wanted = settings | {"features.columns": columns, "features.exclude": ["sig*"]}
+        names = choose_inputs([b], load_config(None, wanted), more=own).names
+        assert names[-3:] == own and "signal" not in names
+    with pytest.raises(DataError, match=r"features.exclude has 'rare', but no input is called so"):
+        choose_inputs([b], load_config(None, settings | {"features.exclude": ["rare"]}), more=own)
+
+
+def test_a_mask_covers_computed_inputs_so_that_a_lost_price_costs_no_window():
+    b = bars()
+    b.columns["close"][200] = NAN
+    settings = {"features.groups": ["returns", "calendar"], "features.missing": "mask"}
+    found = choose_inputs([b], load_config(None, settings))
+    returns = ("return_1", "return_4", "return_24")
+    assert found.optional == set(returns) and found.names[-3:] == tuple(f"{r}_missing" for r in returns)
+    rows = feature_rows(b, found.names, "auto")
+    assert not len(bad_rows(rows, found.names, found.optional))
+    plain = choose_inputs([b], load_config(None, settings | {"features.missing": "invalidate"}))
+    lost = bad_rows(feature_rows(b, plain.names, "auto"), plain.names, plain.optional)
+    assert lost.tolist() == [*range(24), 200, 201, 204, 224]
+
+
+def test_a_value_that_float32_cannot_hold_is_masked_too():
+    masked = columns_only({"a": [1, 1e300, 3, 4], "b": [4, 3, 2, 1]}, missing="mask")
+    assert masked.names == ("a", "b", "a_missing") and masked.optional == {"a"}
+
+
+def test_a_column_with_the_name_of_a_flag_is_refused():
+    with pytest.raises(DataError, match=r"'a_missing' is a column, and also the name of the flag"):
+        columns_only({"a": [1, NAN, 3, 4], "a_missing": [4, 3, 2, 1]}, missing="mask")
 
 
 def test_a_table_of_indicators_keeps_most_of_its_rows(real_data: Path):

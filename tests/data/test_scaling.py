@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from foxhunt_ray.data.scaling import scaling_statistics, train_statistics
+from foxhunt_ray.data.stream.passes import Scaling
 
 
 def symbols() -> list[np.ndarray]:
@@ -77,3 +79,23 @@ def test_a_column_that_only_ends_like_a_flag_is_scaled():
     rows = symbols()[0]
     center, scale = scaling_statistics([rows], [np.ones(300, bool)], ("a", "b_missing"), "standard")
     np.testing.assert_allclose([center[1], scale[1]], [rows[:, 1].mean(), rows[:, 1].std()], rtol=1e-5)
+
+
+@pytest.mark.parametrize("clip", [0.0, 2.0])
+def test_scaled_rows_are_those_of_numpy_and_what_is_missing_is_zero(clip):
+    rows = np.random.default_rng(0).standard_t(2, (500, 3)).astype(np.float32) + 5
+    rows[::7, 1] = np.nan
+    center, scale = scaling_statistics([rows], [np.arange(500) < 300], ("a", "b", "c"), "robust")
+    want = (rows.astype(np.float64) - center) / scale
+    want = np.nan_to_num(np.clip(want, -clip, clip) if clip else want)
+    found = torch.from_numpy(rows.copy())
+    Scaling(center, scale, clip).apply_(found)
+    np.testing.assert_allclose(found.numpy(), want, rtol=1e-5, atol=1e-5)
+    assert not found[::7, 1].any()
+
+
+def test_robust_statistics_of_a_constant_or_an_empty_input_leave_it_in_place():
+    rows = np.full((10, 2), 7.0, np.float32)
+    rows[:, 1] = np.nan
+    center, scale = scaling_statistics([rows], [np.ones(10, bool)], ("a", "b"), "robust")
+    assert center.tolist() == [7, 0] and scale.tolist() == [1, 1]

@@ -51,7 +51,9 @@ def test_a_function_that_looks_ahead_is_refused_with_column_and_stamp(tmp_path, 
 
 
 def test_a_function_that_draws_numbers_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"column 'x' is not the same when computed again"):
+    with pytest.raises(
+        DataError, match=r"column 'x' is not deterministic: computed again it has other values in 50 rows"
+    ):
         user(tmp_path, "return {'x': np.random.default_rng().random(len(close))}").require_causal(BARS)
 
 
