@@ -125,13 +125,13 @@ def _reader(arm: str, where: Path) -> Callable[[], Any]:
 
         return lambda: [pl.read_parquet(f, columns=names) for f in files]
     from foxhunt_ray.config import load_config
-    from foxhunt_ray.data import schema, survey
+    from foxhunt_ray.data import inspection, schema
 
     pa.set_cpu_count(1)
     config = load_config(None, {"data.path": str(where)})
     if arm == "foxhunt read":
         return lambda: schema.read_market(config)
-    return lambda: survey.inspect(config)
+    return lambda: inspection.inspect(config)
 
 
 class _PrivatePeak:

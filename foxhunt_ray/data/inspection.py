@@ -64,7 +64,9 @@ def inspect(
         found = survey_market(config, market, more=more)
     except (DataError, ConfigError) as err:
         return Inspection(market, None, (*market.findings, refusal(str(err), file=config.data.where)))
-    findings = [*found.findings, *_too_few(found)]
+    where = config.data.where
+    named = (f if f.file or not f.column else replace(f, file=where) for f in found.findings)
+    findings = [*named, *_too_few(found)]
     return Inspection(market, found, tuple(sorted(findings, key=lambda f: f.level == "refusal")))
 
 

@@ -27,7 +27,7 @@ def price_series(bars: Bars, price: str) -> tuple[NDArray[np.float64], str]:
         if names is None:
             wanted = "bid and ask columns" if price == "mid" else "a close column, or bid and ask"
             raise DataError(
-                f"{bars.symbol}: no price: expected {wanted}, found {', '.join(sorted(columns))}; "
+                f"{bars.symbol}: no price: expected {wanted}, found {', '.join(sorted(columns)) or 'none'}; "
                 "set target.price to the column that holds it"
             )
         return _mid(columns[names[0]], columns[names[1]]), f"mid of {names[0]} and {names[1]}"

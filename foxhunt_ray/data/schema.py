@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -186,6 +186,8 @@ def _readings(
     plan, findings = drift(layouts, config)
     names, more = columns_to_read(layouts, plan.columns, config, every=whole)
     scale, stated = price_scale(price_samples(layouts), option=config.data.price_scale)
+    whole_prices = next((x.path for x in layouts if x.roles.integer_prices), "")
+    stated = [replace(f, file=whole_prices) for f in stated]
     stated += mixed_prices(
         {x.path: x.roles.kinds for x in layouts}, scale=scale, option=config.data.price_scale
     )

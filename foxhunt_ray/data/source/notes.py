@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,8 @@ def reading_findings(readings: Sequence[Reading], symbols: Sequence[str], config
         config: ``data.timezone`` and ``data.time_column`` were applied.
     """
     found = [note(f"time: {text}") for text in _counted(_time(r, config) for r in readings)]
-    found += dict.fromkeys(f for r in readings for f in r.stamps.findings)
+    dates = {f.text: replace(f, file=r.layout.path) for r in reversed(readings) for f in r.stamps.findings}
+    found += dates.values()
     if config.data.timezone and not any(config.data.timezone in r.stamps.reading for r in readings):
         found.append(note("data.timezone is not used: the stamps carry their zone"))
     sources = _counted(r.layout.symbol_source for r in readings)
