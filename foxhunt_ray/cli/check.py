@@ -68,7 +68,7 @@ def _file_lines(files: Sequence[FileEntry]) -> Iterator[str]:
 
 
 def _reading_lines(found: Survey) -> Iterator[str]:
-    yield from contract(found)[:-1]
+    yield from contract(found)
     for name, span in found.summary()["splits"].items():
         windows = found.window_counts()[name]
         yield f"{name:5} {windows:>10,} windows  {span['start'][:19]} to {span['end'][:19]} UTC"

@@ -7,11 +7,16 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foxhunt_ray.cli.options import overrides
 from foxhunt_ray.config import Config, known_paths, load_config, to_toml
 from foxhunt_ray.errors import ConfigError
+
+if TYPE_CHECKING:
+    from foxhunt_ray.data.findings import Finding
+
+_WARNINGS = 6
 
 
 def config(options: argparse.Namespace, argv: Sequence[str]) -> int:
@@ -27,7 +32,7 @@ def config(options: argparse.Namespace, argv: Sequence[str]) -> int:
 
 
 def contract(found: Any) -> list[str]:
-    """Four lines that say what a run reads: data, features, target with windows, and how it was understood.
+    """What a run reads: data, features, and target with windows, a line each.
 
     Args:
         found: a ``Survey``.
@@ -43,8 +48,16 @@ def contract(found: Any) -> list[str]:
         f"data: {', '.join([where, *files])}, {data['rows']:,} rows: {symbols}",
         f"features: {' '.join(data['features'])}",
         f"target: {what}, {', '.join(map(str, target.horizons))} bars ahead; windows: {windows}",
-        f"read as: {'; '.join(found.notes)}",
     ]
+
+
+def reading(findings: Sequence[Finding]) -> list[str]:
+    """How the data were understood in one line, and a line for each warning, six at most."""
+    warnings = [f"warning: {f}" for f in findings if f.level == "warning"]
+    if len(warnings) > _WARNINGS:
+        more = len(warnings) - _WARNINGS + 1
+        warnings[_WARNINGS - 1 :] = [f"warning: {more} more, which `foxhunt check` shows"]
+    return [f"read as: {'; '.join(str(f) for f in findings if f.level == 'note')}", *warnings]
 
 
 def user_features(options: argparse.Namespace) -> Any:

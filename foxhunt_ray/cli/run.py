@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foxhunt_ray.cli.inspect import contract, user_features
+from foxhunt_ray.cli.inspect import contract, reading, user_features
 from foxhunt_ray.cli.options import overrides
 from foxhunt_ray.cli.progress import reading_progress
 from foxhunt_ray.cluster import in_ray_job, prepare_environment
@@ -52,7 +52,7 @@ def _run(options: argparse.Namespace, argv: Sequence[str], *, verb: str) -> int:
             "validation; give split.val more of the data, or lower data.context_length or target.horizon"
         )
     stream = sys.stderr if options.json else sys.stdout
-    for line in contract(found):
+    for line in (*contract(found), *reading(found.findings)):
         print(line, file=stream, flush=True)
     folder = create_run(out, name, resume=options.resume)
     prepare_environment(config)  # before the first import of Ray, in the next line

@@ -126,12 +126,18 @@ def _is_useful(name: str, bars: Sequence[Bars], config: Config) -> bool:
         return False
     varies = False
     for one in bars:
-        values = feature(one, name, config.target.price)
+        # Once it varies somewhere, the others need only have the columns: a row or two shows that.
+        seen = one if not varies else Bars(one.symbol, one.ts_event[:2], _head(one))
+        values = feature(seen, name, config.target.price)
         if values is None:
             return False
         finite = values[np.isfinite(values)]
         varies = varies or bool(len(finite) and np.ptp(finite) > 0)
     return varies
+
+
+def _head(bars: Bars) -> dict[str, NDArray[np.float64]]:
+    return {name: values[:2] for name, values in bars.columns.items()}
 
 
 def _matching(bars: Sequence[Bars], patterns: Sequence[str]) -> list[str]:

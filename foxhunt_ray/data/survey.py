@@ -7,7 +7,7 @@ is read twice.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from foxhunt_ray.data.gaps import gap_findings, segment_starts
 from foxhunt_ray.data.inputs import Inputs, bad_rows, choose_inputs
 from foxhunt_ray.data.prices import price_series
 from foxhunt_ray.data.schema import Bars, Market
+from foxhunt_ray.data.scratch import Scratch
 from foxhunt_ray.data.split import Span, iso, split_spans
 from foxhunt_ray.data.synthetic import best_possible, ridge_ceiling
 from foxhunt_ray.data.targets import hide_across_gaps, last_values, target_rows
@@ -180,7 +181,7 @@ def survey_market(
     if config.target.kind != "column":
         findings.append(note(f"price: {price_series(bars[0], config.target.price)[1]}"))
     findings.append(note(f"usual step {_duration(step)}; a longer step than {_duration(gap)} is a gap"))
-    rows = tuple(feature_rows(b, chosen.names, config.target.price) for b in bars)
+    rows = tuple(_rows(bars, chosen.names, config.target.price))
     across = [target_rows(b, config) for b in bars]
     policy, zone = config.data.gap, config.data.timezone
     segments = [segment_starts(b.ts_event, max_gap=gap, policy=policy, timezone=zone) for b in bars]
@@ -206,6 +207,15 @@ def survey_market(
         )
         findings += jump_findings(bars, config.target.price)
     return replace(found, findings=tuple(findings))
+
+
+def _rows(bars: Sequence[Bars], names: Sequence[str], price: str) -> Iterator[NDArray[np.float32]]:
+    """The inputs of each symbol, in memory that the system can write out."""
+    scratch = Scratch()
+    for one in bars:
+        out = scratch.empty((len(one.ts_event), len(names)), np.float32)
+        yield feature_rows(one, names, price, out=out)
+        scratch.release()
 
 
 def _lost_to_gaps(found: Survey, across: Sequence[NDArray[np.float64]]) -> list[Finding]:
