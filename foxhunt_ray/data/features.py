@@ -6,7 +6,7 @@ features look back over gaps: that is past data, and a window is cut at gaps by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -37,7 +37,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 
 def feature_rows(
-    bars: Bars, names: Sequence[str], price: str, *, out: NDArray[np.float32] | None = None
+    bars: Bars,
+    names: Sequence[str],
+    price: str,
+    *,
+    optional: Collection[str] = (),
+    out: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
     """Inputs of one symbol: float32 [n, F], C-contiguous, NaN where a value is missing or not finite.
 
@@ -47,6 +52,7 @@ def feature_rows(
         bars: the symbol's n rows.
         names: the F inputs, in order; ``NAME_missing`` is 1 where NAME has no value, else 0.
         price: ``target.price``, from which returns and volatility are computed.
+        optional: those that may be missing in every row.
         out: float32 [n, F] to fill and return; None = a new array.
 
     Raises:
@@ -55,29 +61,35 @@ def feature_rows(
     rows = np.empty((len(bars.ts_event), len(names)), np.float32) if out is None else out
     for number, name in enumerate(names):
         flagged = name.removesuffix(MISSING) if name.endswith(MISSING) and name not in bars.columns else ""
-        for part, values in _in_blocks(bars, flagged or name, price):
+        known = bool(flagged) or name in COMPUTED or name in optional or not len(rows)
+        for part, values in feature_blocks(bars, flagged or name, price):
+            if values is None:
+                raise _lacking(bars, name)
             with np.errstate(over="ignore"):
-                rows[part, number] = values
-            if flagged:
-                rows[part, number] = ~np.isfinite(rows[part, number])
-        if name in bars.columns and name not in COMPUTED and not np.isfinite(rows[:, number]).any():
+                block = values.astype(np.float32)
+            finite = np.isfinite(block)
+            rows[part, number] = ~finite if flagged else np.where(finite, block, np.nan)
+            known = known or bool(finite.any())
+        if not known:
             raise DataError(
                 f"{bars.symbol}: column {name!r} has no finite value in {len(rows)} rows; "
                 "fill it or leave it out of features"
             )
-    rows[~np.isfinite(rows)] = np.nan
     return rows
 
 
-def feature(bars: Bars, name: str, price: str) -> Series | None:
-    """One input of every row: float64 [n], or None where the columns do not allow it."""
-    kind, _, span = name.rpartition("_")
-    if name in bars.columns and name not in COMPUTED:
-        return bars.columns[name]
-    if kind in ("return", "volatility"):
-        return _of_price(bars, price, kind, int(span))
-    transform = _TRANSFORMS.get(name)
-    return transform(bars) if transform else None
+def feature_blocks(bars: Bars, name: str, price: str) -> Iterator[tuple[slice, Series | None]]:
+    """One input, a block of rows at a time: float64 [rows], or None where the columns do not allow it.
+
+    A block looks back as far as any input does; a session may be longer than a block, and is given whole.
+    """
+    n = len(bars.ts_event)
+    size = n if name in GROUPS["session"] else _BLOCK_ROWS
+    for start in range(0, n, max(size, 1)):
+        stop, low = min(start + size, n), max(start - _LOOK_BACK, 0)
+        columns = {key: values[low:stop] for key, values in bars.columns.items()}
+        values = _feature(Bars(bars.symbol, bars.ts_event[low:stop], columns), name, price)
+        yield slice(start, stop), None if values is None else values[start - low :]
 
 
 def says_nothing(bars: Bars, name: str) -> bool:
@@ -103,21 +115,24 @@ def log_returns(price: Series, lag: int = 1) -> Series:
     return out
 
 
-def _in_blocks(bars: Bars, name: str, price: str) -> Iterator[tuple[slice, Series]]:
-    """One input, a block of rows at a time; a block looks back as far as any input does."""
-    n = len(bars.ts_event)
-    size = n if name in GROUPS["session"] else _BLOCK_ROWS  # a session may be longer than a block
-    for start in range(0, n, max(size, 1)):
-        stop, low = min(start + size, n), max(start - _LOOK_BACK, 0)
-        columns = {key: values[low:stop] for key, values in bars.columns.items()}
-        values = feature(Bars(bars.symbol, bars.ts_event[low:stop], columns), name, price)
-        if values is None:
-            lacks = "its columns do not give" if name in COMPUTED else "has no column"
-            raise DataError(
-                f"{bars.symbol}: {lacks} {name!r}, which the model needs; columns: "
-                f"{', '.join(sorted(bars.columns))}; bring data with the columns that it was trained on"
-            )
-        yield slice(start, stop), values[start - low :]
+def _lacking(bars: Bars, name: str) -> DataError:
+    lacks = "its columns do not give" if name in COMPUTED else "has no column"
+    return DataError(
+        f"{bars.symbol}: {lacks} {name!r}, which the model needs; columns: "
+        f"{', '.join(sorted(bars.columns))}; bring data with the columns that it was trained on"
+    )
+
+
+def _feature(bars: Bars, name: str, price: str) -> Series | None:
+    """A computed input; or a column of the files, of the same name if others do not give it."""
+    values: Series | None = None
+    if name in COMPUTED:
+        kind, _, span = name.rpartition("_")
+        if kind in ("return", "volatility"):
+            values = _of_price(bars, price, kind, int(span))
+        else:
+            values = _TRANSFORMS[name](bars)
+    return bars.columns.get(name) if values is None else values
 
 
 def _of_price(bars: Bars, price: str, kind: str, span: int) -> Series | None:

@@ -1,15 +1,8 @@
-"""Which inputs the model sees: computed ones that the columns allow, and columns of the files by name.
-
-What cannot help is left out and named: columns that never change, that are mostly missing, or that repeat
-another one. Two columns of which one has a value where the other has none, such as the long and short stops
-of an indicator, do not cost every window: each counts as 0 where it is missing, and a flag says which is
-there.
-"""
+"""Which inputs the model sees: computed ones that the columns allow, and columns of the files by name."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -18,14 +11,11 @@ from numpy.typing import NDArray
 
 from foxhunt_ray.config import Config
 from foxhunt_ray.data.discover import listed
-from foxhunt_ray.data.features import GROUPS, MISSING, feature, says_nothing
+from foxhunt_ray.data.features import COMPUTED, GROUPS, MISSING, feature_blocks, says_nothing
 from foxhunt_ray.data.findings import Finding, note, warning
 from foxhunt_ray.data.schema import Bars
+from foxhunt_ray.data.screening import screen_columns, warm_up_findings
 from foxhunt_ray.errors import DataError
-
-_Mask = NDArray[np.bool_]
-_OFTEN, _SELDOM = 0.2, 0.01  # shares of rows: a column is missing often; two columns both are, or are not
-_LONG = 0.25  # share of rows before a column's first value that is worth a word
 
 
 @dataclass(frozen=True)
@@ -54,39 +44,32 @@ def choose_inputs(bars: Sequence[Bars], config: Config, *, more: Sequence[str] =
     Raises:
         DataError: a column or a group asked for by name is not there, or nothing is left.
     """
+    features, price = config.features, config.target.price
     computed, findings = _computed(bars, config)
-    named = dict.fromkeys([*_matching(bars, config.features.columns), *more])
-    raw = [name for name in named if name not in computed]
-    price, rows = config.target.price, [len(one.ts_event) for one in bars]
-    excluded = _excluded([n for n in (*computed, *raw) if n not in more], config.features.exclude)
+    excluded = _excluded([n for n in (*COMPUTED, *_shared(bars)) if n not in more], features.exclude)
     computed = [name for name in computed if name not in excluded]
-    masks = {name: _missing(bars, name, price) for name in raw if name not in excluded}
-    for name in set(config.features.columns) & masks.keys():  # asked for by its own name, not by a pattern
-        if masks[name].all():
-            raise DataError(
-                f"features.columns has {name!r}, a column without any finite value in {len(masks[name]):,} "
-                "rows; fill it or leave it out"
-            )
-    pairs = _complementary(masks, rows)
-    raw, left_out = _worth_having(bars, masks, config, more, {n for pair in pairs for n in pair})
-    findings += left_out
-    pairs = [pair for pair in pairs if set(pair) <= set(raw)]
-    optional, flags = {name for pair in pairs for name in pair}, _flags(masks, pairs)
-    if optional:
-        told = [f"{first} / {second}" for first, second in pairs]
-        text = f"columns that take turns, 0 where missing, with a flag: {listed(told)}"
-        findings.append(note(text, count=len(told)))
-    if config.features.missing == "mask":
-        masks |= {name: _missing(bars, name, price) for name in computed}
-        holed = [name for name in (*computed, *raw) if name not in optional and masks[name].any()]
+    named = dict.fromkeys([*_matching(bars, features.columns), *more])
+    raw = [name for name in named if name not in excluded]
+    if taken := [name for name in raw if _is_taken(bars, name, price)]:
+        raw = [name for name in raw if name not in taken]
+        text = f"columns called like computed inputs are not used: {', '.join(taken)}"
+        findings.append(warning(text, count=len(taken), action="rename them in the files to use them"))
+    _require_values(bars, [name for name in raw if name in features.columns])
+    screened = screen_columns(bars, raw, max_missing=features.max_missing, always=more)
+    findings += screened.findings
+    optional = {name for pair in screened.pairs for name in pair[:2]}
+    flags = [n + MISSING for first, second, both in screened.pairs for n in (first, second)[: 1 + both]]
+    if features.missing == "mask":
+        holed = [name for name in computed if any(_is_missing(one, name, price) for one in bars)]
+        holed += [name for name in screened.kept if name in screened.holed and name not in optional]
         optional |= set(holed)
         flags += [name + MISSING for name in holed]
     _require_free(bars, flags)
-    names = [*computed, *raw, *flags]
-    if not names:
-        raise DataError("no input feature is left: set features.groups or features.columns")
-    findings += _warm_up({name: masks[name] for name in raw if name not in optional}, rows, more)
-    return Inputs(tuple(names), frozenset(optional), tuple(findings))
+    if not computed and not screened.kept:
+        why = "".join(f"; {f.text}" for f in findings)
+        raise DataError(f"no input feature is left{why}: set features.groups or features.columns")
+    findings += warm_up_findings(bars, [name for name in screened.kept if name not in optional], more)
+    return Inputs((*computed, *screened.kept, *flags), frozenset(optional), tuple(findings))
 
 
 def bad_rows(rows: NDArray[np.float32], names: Sequence[str], optional: Collection[str]) -> NDArray[np.int64]:
@@ -112,8 +95,9 @@ def _computed(bars: Sequence[Bars], config: Config) -> tuple[list[str], list[Fin
         fits = [n for n in GROUPS[group] if _is_useful(n, bars, config)]
         if not fits and group in config.features.groups:
             raise DataError(
-                f"features.groups has {group!r}, but the columns of {bars[0].symbol} do not allow it: "
-                f"{', '.join(sorted(bars[0].columns))}; remove the group or add its columns"
+                f"features.groups has {group!r}, but the bars of {bars[0].symbol} do not allow it, or it "
+                f"never changes: columns {', '.join(sorted(bars[0].columns))}; remove the group or add its "
+                "columns"
             )
         absent += [n for n in GROUPS[group] if n not in fits]
         names += fits
@@ -124,24 +108,53 @@ def _is_useful(name: str, bars: Sequence[Bars], config: Config) -> bool:
     """Whether every symbol's columns allow it and it varies in one at least (another may be too short)."""
     if any(says_nothing(one, name) for one in bars):
         return False
-    varies = False
-    for one in bars:
-        # Once it varies somewhere, the others need only have the columns: a row or two shows that.
-        seen = one if not varies else Bars(one.symbol, one.ts_event[:2], _head(one))
-        values = feature(seen, name, config.target.price)
-        if values is None:
-            return False
-        finite = values[np.isfinite(values)]
-        varies = varies or bool(len(finite) and np.ptp(finite) > 0)
-    return varies
+    if not all(_is_allowed(one, name, config.target.price) for one in bars):
+        return False
+    return any(_varies(one, name, config.target.price) for one in bars)
 
 
-def _head(bars: Bars) -> dict[str, NDArray[np.float64]]:
-    return {name: values[:2] for name, values in bars.columns.items()}
+def _is_allowed(bars: Bars, name: str, price: str) -> bool:
+    """Whether other columns give it, whatever else is called so."""
+    first = Bars(bars.symbol, bars.ts_event[:1], {c: v[:1] for c, v in bars.columns.items() if c != name})
+    return all(values is not None for _, values in feature_blocks(first, name, price))
+
+
+def _varies(bars: Bars, name: str, price: str) -> bool:
+    low, high = np.inf, -np.inf
+    for _, values in feature_blocks(bars, name, price):
+        known = values[np.isfinite(values)] if values is not None else np.empty(0)
+        low, high = min(low, known.min(initial=np.inf)), max(high, known.max(initial=-np.inf))
+        if low < high:
+            return True
+    return False
+
+
+def _is_missing(bars: Bars, name: str, price: str) -> bool:
+    """Whether a computed input is missing anywhere."""
+    return any(v is None or not np.isfinite(v).all() for _, v in feature_blocks(bars, name, price))
+
+
+def _is_taken(bars: Sequence[Bars], name: str, price: str) -> bool:
+    """Whether a column of the files has the name of an input that other columns give."""
+    return name in COMPUTED and any(_is_allowed(one, name, price) for one in bars)
+
+
+def _require_values(bars: Sequence[Bars], names: Sequence[str]) -> None:
+    """Refuse a column that was asked for by its own name, not by a pattern, and is empty."""
+    for name in names:
+        if all(np.isnan(one.columns[name]).all() for one in bars):
+            raise DataError(
+                f"features.columns has {name!r}, a column without any finite value in "
+                f"{sum(len(one.ts_event) for one in bars):,} rows; fill it or leave it out"
+            )
+
+
+def _shared(bars: Sequence[Bars]) -> list[str]:
+    return [c for c in bars[0].columns if all(c in one.columns for one in bars)]
 
 
 def _matching(bars: Sequence[Bars], patterns: Sequence[str]) -> list[str]:
-    shared = [c for c in bars[0].columns if all(c in one.columns for one in bars)]
+    shared = _shared(bars)
     found: list[str] = []
     for pattern in patterns:
         hits = [c for c in shared if _fits(c, pattern)]
@@ -161,57 +174,11 @@ def _fits(name: str, pattern: str) -> bool:
 def _excluded(names: Sequence[str], patterns: Sequence[str]) -> set[str]:
     for pattern in patterns:
         if not any(_fits(name, pattern) for name in names):
+            columns = [name for name in names if name not in COMPUTED]
             raise DataError(
-                f"features.exclude has {pattern!r}, but no input is called so; inputs: {listed(names)}"
+                f"features.exclude has {pattern!r}, but no input is called so; columns: {listed(columns)}"
             )
     return {name for name in names if any(_fits(name, pattern) for pattern in patterns)}
-
-
-def _missing(bars: Sequence[Bars], name: str, price: str) -> _Mask:
-    """Where an input has no value that float32 holds, all symbols one after another."""
-    found = [feature(one, name, price) for one in bars]
-    with np.errstate(over="ignore"):
-        return np.concatenate([~np.isfinite(v.astype(np.float32)) for v in found if v is not None])
-
-
-def _begun(missing: _Mask, rows: Sequence[int]) -> _Mask:
-    """Which rows are at or after the first value of their own symbol."""
-    parts = np.split(~missing, np.cumsum(rows)[:-1])
-    return np.concatenate([np.logical_or.accumulate(part) for part in parts])
-
-
-def _complementary(masks: Mapping[str, _Mask], rows: Sequence[int]) -> list[tuple[str, str]]:
-    """Pairs of columns that take turns, each column in one pair at most."""
-    half = {name: mask for name, mask in masks.items() if _SELDOM < mask.mean() < 1}
-    pairs: list[tuple[str, str]] = []
-    taken: set[str] = set()
-    for number, first in enumerate(half):
-        for second in list(half)[number + 1 :]:
-            if {first, second} & taken or not _take_turns(half[first], half[second], rows):
-                continue
-            pairs.append((first, second))
-            taken |= {first, second}
-    return pairs
-
-
-def _take_turns(one: _Mask, other: _Mask, rows: Sequence[int]) -> bool:
-    """Whether just one has a value once either has begun; or one at least, and both are often missing."""
-    begun = _begun(one & other, rows)
-    first, second = one[begun], other[begun]
-    if len(first) < 2 or (first & second).mean() > _SELDOM:
-        return False
-    least = min(first.mean(), second.mean())
-    alone = (first ^ second).mean() >= 1 - _SELDOM and least > _SELDOM
-    return bool(alone or min(one.mean(), other.mean()) > _OFTEN)
-
-
-def _flags(masks: Mapping[str, _Mask], pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """One flag for a pair that excludes each other, two for one that overlaps."""
-    found = []
-    for first, second in pairs:
-        both = float((~masks[first] & ~masks[second]).mean())
-        found += [first + MISSING] if both <= _SELDOM else [first + MISSING, second + MISSING]
-    return found
 
 
 def _require_free(bars: Sequence[Bars], flags: Sequence[str]) -> None:
@@ -221,63 +188,3 @@ def _require_free(bars: Sequence[Bars], flags: Sequence[str]) -> None:
             f"{taken[0]!r} is a column, and also the name of the flag that says where "
             f"{taken[0].removesuffix(MISSING)!r} is missing; rename the column"
         )
-
-
-def _worth_having(
-    bars: Sequence[Bars],
-    masks: Mapping[str, _Mask],
-    config: Config,
-    more: Sequence[str],
-    paired: Collection[str],
-) -> tuple[list[str], list[Finding]]:
-    """The columns that can help, and a finding for each kind of the others."""
-    constant, sparse, twice = [], [], []
-    seen: dict[bytes, str] = {}
-    kept: list[str] = []
-    for name, mask in masks.items():
-        digest = hashlib.blake2b(digest_size=16)
-        low, high = np.inf, -np.inf
-        for one in bars:
-            values = one.columns[name]
-            digest.update(np.where(np.isnan(values), np.nan, values + 0.0).tobytes())
-            finite = values[np.isfinite(values)]
-            if len(finite):
-                low, high = min(low, float(finite.min())), max(high, float(finite.max()))
-        first = seen.setdefault(digest.digest(), name)
-        if name in more:
-            kept.append(name)
-        elif low >= high:
-            constant.append(name)
-        elif mask.mean() > config.features.max_missing and name not in paired:
-            sparse.append(f"{name} ({mask.mean():.0%})")
-        elif first != name:
-            twice.append(f"{name} = {first}")
-        else:
-            kept.append(name)
-    return kept, list(_left_out(constant, sparse, twice))
-
-
-def _left_out(constant: Sequence[str], sparse: Sequence[str], twice: Sequence[str]) -> Iterator[Finding]:
-    if constant:
-        yield note(f"inputs that never change are left out: {listed(constant)}", count=len(constant))
-    if sparse:
-        yield warning(
-            f"inputs that are mostly missing are left out: {listed(sparse)}",
-            count=len(sparse),
-            action="raise features.max_missing to keep them",
-        )
-    if twice:
-        yield note(f"inputs that repeat another one are left out: {listed(twice)}", count=len(twice))
-
-
-def _warm_up(masks: Mapping[str, _Mask], rows: Sequence[int], more: Sequence[str]) -> list[Finding]:
-    """The column that begins last, if that costs many windows."""
-    if not masks:
-        return []
-    before = {name: int((~_begun(mask, rows)).sum()) for name, mask in masks.items()}
-    name = max(before, key=lambda n: before[n])
-    if before[name] <= _LONG * sum(rows):
-        return []
-    text = f"its first value comes after {before[name]:,} of {sum(rows):,} rows, and no window begins before"
-    remedy = "a shorter look-back in its function" if name in more else f'features.exclude=["{name}"]'
-    return [warning(text, column=name, action=f"{remedy} keeps the earlier rows")]

@@ -182,3 +182,23 @@ def test_sessions_are_regular_gaps():
     for stamps, nothing in ((week, False), (outage, True), (np.arange(400) * HOUR, True)):
         b = Bars("AAA", stamps, {"close": np.ones(len(stamps))})
         assert says_nothing(b, "session_bars") is nothing
+
+
+def test_a_name_that_neither_columns_nor_formulas_give_is_refused():
+    with pytest.raises(DataError, match="has no column 'return_fast'"):
+        feature_rows(bars(), ("return_fast",), "auto")
+
+
+def test_an_optional_input_may_be_missing_throughout():
+    b = bars()
+    b.columns["signal"][:] = np.nan
+    assert np.isnan(feature_rows(b, ("signal",), "auto", optional={"signal"})).all()
+
+
+def test_a_relative_volume_is_that_of_its_definition():
+    b = bars()
+    b.columns["volume"][50] = -1
+    found = feature_rows(b, ("volume_24",), "auto")[:, 0]
+    logs = [np.log(1 + v) if v >= 0 else np.nan for v in b.columns["volume"]]
+    want = [logs[t] - np.mean(logs[t - 23 : t + 1]) if t >= 23 else np.nan for t in range(300)]
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from foxhunt_ray.config import load_config
 from foxhunt_ray.data.features import feature_rows
@@ -125,7 +127,7 @@ def test_constant_repeated_and_mostly_missing_columns_are_left_out_and_named():
     ]
     sparse = columns_only({"a": [1, 2, 3, 4], "gone": [NAN, NAN, 2, 1], "b": [4, 3, 2, 1]}, max_missing=0.4)
     assert sparse.names == ("a", "b")
-    assert told(sparse)[0].startswith("inputs that are mostly missing are left out: gone (50%)")
+    assert told(sparse)[0].startswith("inputs missing in more than 40% of rows are left out: gone (50%)")
     assert columns_only({"a": [1, 2, 3, 4], "gone": [NAN, NAN, 2, 1]}).names == ("a", "gone")
 
 
@@ -254,3 +256,90 @@ def test_a_table_of_indicators_keeps_most_of_its_rows(real_data: Path):
     assert len(rows) - len(bad_rows(rows, found.names, found.optional)) > 2500
     assert {"PSARl_0.02_0.2", "PSARs_0.02_0.2", "SUPERTl_7_3.0", "SUPERTs_7_3.0"} <= found.optional
     assert any("VFI_130" in t and "never change" in t for t in told(found))
+
+
+def test_every_name_that_is_left_out_is_told():
+    line = np.random.default_rng(0).standard_normal(20)
+    (only,) = told(columns_only({f"c{k}": line for k in range(20)}))
+    assert all(f"c{k} = c0" in only for k in range(1, 20))
+
+
+def test_columns_that_differ_in_one_row_are_no_repetition():
+    line = np.random.default_rng(0).standard_normal(5000)
+    other = line.copy()
+    other[4321] += 1
+    zeros = {"zero": np.array([0.0, 1, NAN]), "minus": np.array([-0.0, 1, NAN])}
+    assert columns_only({"a": line, "b": other}).names == ("a", "b")
+    assert columns_only(zeros).names == ("zero",)
+
+
+def test_nothing_left_is_refused_with_the_reason():
+    with pytest.raises(DataError, match=r"no input feature is left; inputs that never change .*: a"):
+        columns_only({"a": [1, 1, 1]})
+
+
+def test_a_column_that_no_longer_has_its_counterpart_is_judged_alone():
+    up = np.random.default_rng(0).random(200) < 0.3
+    values = np.random.default_rng(1).standard_normal((2, 200))
+    table = {"a": values[1], "long": np.where(up, values[0], NAN), "short": np.where(up, NAN, 1.0)}
+    found = columns_only(table)
+    assert found.names == ("a",) and not found.optional
+    assert any("short" in t and "never change" in t for t in told(found))
+    assert any("long (" in t and "missing in more than 50%" in t for t in told(found))
+
+
+def test_two_columns_that_begin_late_are_no_pair():
+    late, up = np.arange(400) > 370, np.random.default_rng(0).random(400) < 0.5
+    table = {"a": np.arange(400.0), "p": np.where(late & up, 1.0 * np.arange(400), NAN)}
+    table["q"] = np.where(late & ~up, 1.0 * np.arange(400), NAN)
+    assert columns_only(table).names == ("a",)
+
+
+def test_a_symbol_with_one_side_alone_is_used():
+    up = np.random.default_rng(0).random(400) < 0.5
+    values = np.random.default_rng(1).standard_normal(400)
+    whole = {"long": np.where(up, values, NAN), "short": np.where(up, NAN, values)}
+    rising = {"long": values[:30], "short": np.full(30, NAN)}
+    found = columns_only(whole, rising)
+    b = Bars("1", HOUR * np.arange(30), rising)
+    rows = feature_rows(b, found.names, "auto", optional=found.optional)
+    assert not len(bad_rows(rows, found.names, found.optional))
+    with pytest.raises(DataError, match="'short' has no finite value"):
+        feature_rows(b, found.names, "auto")
+
+
+def test_a_column_called_like_a_computed_input_is_used_only_where_that_cannot_be_computed():
+    b = bars()
+    b.columns["return_1"] = b.columns["signal"]
+    found = choose_inputs([b], load_config(None, {"features.columns": ["return_1"]}))
+    assert found.names.count("return_1") == 1
+    assert any("called like computed inputs are not used: return_1" in t for t in told(found))
+    points = Bars("AAA", b.ts_event, {"close": b.columns["close"], "spread": b.columns["volume"]})
+    assert "spread" not in choose_inputs([points], load_config()).names
+    named = choose_inputs([points], load_config(None, {"features.columns": ["spread"]})).names
+    rows = feature_rows(points, named, "auto")
+    np.testing.assert_array_equal(rows[:, named.index("spread")], b.columns["volume"].astype(np.float32))
+
+
+def test_an_exclusion_may_name_what_the_bars_do_not_have_as_input():
+    b = bars()
+    del b.columns["bid_close"]
+    config = load_config(None, {"features.exclude": ["spread", "signal", "session_*"]})
+    assert "return_1" in choose_inputs([b], config).names
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(0.01, 0.9), st.floats(0.01, 0.9), st.integers(0, 2**16))
+def test_independent_holes_never_make_a_pair(first, second, seed):
+    random = np.random.default_rng(seed)
+    shares = {"a": first, "b": second}
+    table = {n: np.where(random.random(2000) < s, NAN, random.random(2000)) for n, s in shares.items()}
+    assert not columns_only({**table, "c": random.random(2000)}).optional
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.9])
+def test_turns_may_be_uneven(share):
+    random = np.random.default_rng(0)
+    up, values = random.random(1000) < share, random.standard_normal(1000)
+    found = columns_only({"a": np.where(up, values, NAN), "b": np.where(up, NAN, values)})
+    assert found.names == ("a", "b", "a_missing") and found.optional == {"a", "b"}
