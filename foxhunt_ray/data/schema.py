@@ -21,7 +21,7 @@ from foxhunt_ray.config import Config
 from foxhunt_ray.data.discover import FileEntry, discover, listed
 from foxhunt_ray.data.findings import Finding, refusal, require_none_refused
 from foxhunt_ray.data.scratch import Scratch
-from foxhunt_ray.data.source.drift import drift
+from foxhunt_ray.data.source.drift import DriftPlan, drift
 from foxhunt_ray.data.source.events import telling_column
 from foxhunt_ray.data.source.intervals import split_by_interval
 from foxhunt_ray.data.source.layout import Layout, read_layouts
@@ -128,9 +128,10 @@ def scan_market(
     """
     account = Account(discover(config.data.paths), skip_bad=config.data.skip_bad)
     layouts, findings = _layouts(account, config)
-    readings, more = _readings(account, layouts, config, whole=whole, on_progress=on_progress)
+    plan, differing = drift(layouts, config)
+    readings, more = _readings(account, layouts, plan, config, whole=whole, on_progress=on_progress)
     merged, joined = _merged(readings, config, events=events)
-    findings += [*more, *joined]
+    findings += [*differing, *more, *joined]
     if not merged:
         if not any(e.status == "refused" for e in account.entries):
             findings.append(refusal("no file is left to read", file=config.data.where, action="give others"))
@@ -148,7 +149,7 @@ def scan_market(
         tuple(sorted(findings, key=lambda f: f.level == "refusal")),
         dropped=dropped,
         origins={s: m.origin for s, m in merged.items()},
-        reading=resolved(readings),
+        reading=resolved(readings) | {"drift": list(plan.table)},
         rows_read=rows_read,
     )
 
@@ -180,10 +181,15 @@ def _layouts(account: Account, config: Config) -> tuple[list[Layout], list[Findi
 
 
 def _readings(
-    account: Account, layouts: Sequence[Layout], config: Config, *, whole: bool, on_progress: Progress | None
+    account: Account,
+    layouts: Sequence[Layout],
+    plan: DriftPlan,
+    config: Config,
+    *,
+    whole: bool,
+    on_progress: Progress | None,
 ) -> tuple[list[Reading], list[Finding]]:
     """Every file decoded; one that cannot be is refused in the account."""
-    plan, findings = drift(layouts, config)
     names, more = columns_to_read(layouts, plan.columns, config, every=whole)
     scale, stated = price_scale(price_samples(layouts), option=config.data.price_scale)
     whole_prices = next((x.path for x in layouts if x.roles.integer_prices), "")
@@ -200,7 +206,7 @@ def _readings(
             account.refuse(layout.path, err)
         if on_progress:
             on_progress(number, len(layouts))
-    return readings, [*findings, *more, *stated]
+    return readings, [*more, *stated]
 
 
 def _merged(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from foxhunt_ray.data.findings import Finding, refusal
 from foxhunt_ray.data.source.merge import Piece
 
-_FEWEST = 3  # rows that show an interval
+_FEWEST = 20  # rows that show an interval
 _REGULAR = 0.5  # share of steps that are the usual one, below which there is no interval
 _Interval = tuple[int, int]  # usual step, smallest step [ns]
 
