@@ -181,7 +181,7 @@ def survey_market(
     if config.target.kind != "column":
         findings.append(note(f"price: {price_series(bars[0], config.target.price)[1]}"))
     findings.append(note(f"usual step {_duration(step)}; a longer step than {_duration(gap)} is a gap"))
-    rows = tuple(_rows(bars, chosen.names, config.target.price))
+    rows = tuple(_rows(bars, chosen, config.target.price))
     across = [target_rows(b, config) for b in bars]
     policy, zone = config.data.gap, config.data.timezone
     segments = [segment_starts(b.ts_event, max_gap=gap, policy=policy, timezone=zone) for b in bars]
@@ -209,12 +209,12 @@ def survey_market(
     return replace(found, findings=tuple(findings))
 
 
-def _rows(bars: Sequence[Bars], names: Sequence[str], price: str) -> Iterator[NDArray[np.float32]]:
+def _rows(bars: Sequence[Bars], inputs: Inputs, price: str) -> Iterator[NDArray[np.float32]]:
     """The inputs of each symbol, in memory that the system can write out."""
     scratch = Scratch()
     for one in bars:
-        out = scratch.empty((len(one.ts_event), len(names)), np.float32)
-        yield feature_rows(one, names, price, out=out)
+        out = scratch.empty((len(one.ts_event), len(inputs.names)), np.float32)
+        yield feature_rows(one, inputs.names, price, optional=inputs.optional, out=out)
         scratch.release()
 
 

@@ -81,11 +81,11 @@ def test_paths_and_data_together_are_refused(folder, capsys):
 def test_a_leak_is_a_warning_in_the_file_and_a_refusal_among_the_inputs(tmp_path, capsys):
     path = write(tmp_path / "a.parquet", target_5=np.random.default_rng(1).standard_normal(400))
     assert main(["check", str(path)]) == 0
-    assert "warning  target_5: looks into the future: its name" in capsys.readouterr().out
+    assert f"warning  {path}: target_5: looks into the future: its name" in capsys.readouterr().out
     chosen = ["--set", 'features.columns=["target_5"]']
     assert main(["check", str(path), *chosen]) == 2
     out = capsys.readouterr().out
-    assert "refusal  target_5:" in out and 'features.exclude=["target_5"]' in out
+    assert f"refusal  {path}: target_5:" in out and 'features.exclude=["target_5"]' in out
     assert main(["check", str(path), *chosen, "--set", 'features.allow_leaks=["target_5"]']) == 0
 
 
