@@ -79,6 +79,6 @@ def _as_json(seen: Inspection) -> dict[str, Any]:
         "status": "refused" if seen.refusals else "ok",
         "files": [asdict(f) for f in seen.market.files],
         "findings": [asdict(f) for f in seen.findings],
-        "reading": seen.market.reading,
+        "reading": seen.market.reading | ({"max_gap_ns": seen.survey.max_gap} if seen.survey else {}),
         "data": seen.survey.summary() if seen.survey else None,
     }

@@ -46,6 +46,8 @@ def _run(options: argparse.Namespace, argv: Sequence[str], *, verb: str) -> int:
     name = options.name or _default_name(config)
     with reading_progress() as progress:
         found = survey(config, user=user_features(options), on_progress=progress)
+    if options.resume:
+        _require_same_inputs(out, name, found.features)
     if not found.window_counts()["val"]:
         raise DataError(
             f"{config.data.where}: no validation window, but training is steered by "
@@ -65,6 +67,16 @@ def _run(options: argparse.Namespace, argv: Sequence[str], *, verb: str) -> int:
     finally:
         _discard_unstarted(folder)
     return _report(outcome, results, folder=folder, verb=verb, as_json=options.json)
+
+
+def _require_same_inputs(out: str, name: str, features: Sequence[str]) -> None:
+    began = fold(create_run(out, name, resume=True) / "events.jsonl").info["data"]["features"]
+    if began != list(features):
+        odd = sorted(set(began) ^ set(features)) or ["their order"]
+        raise ConfigError(
+            f"--resume with other inputs ({', '.join(odd[:3])}): give the --data and --features that the run "
+            "began with, or start a new one under another --name"
+        )
 
 
 def _discard_unstarted(folder: Path) -> None:

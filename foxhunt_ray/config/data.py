@@ -97,7 +97,7 @@ class FeaturesConfig(Section):
     missing: Literal["invalidate", "mask"] = "invalidate"
     """A missing input: invalidate = no window touches it; mask = 0 after scaling, and a flag beside it."""
     max_missing: float = Field(0.5, ge=0, le=1)
-    """Columns of the files with a larger share of missing training values are dropped, and named."""
+    """Columns of the files with a larger share of missing values are left out, and named."""
     allow_leaks: tuple[str, ...] = ()
     """Inputs that the leak guard does not refuse; globs allowed, ["*"] = guard off."""
 

@@ -103,9 +103,8 @@ class Survey:
     def last(self, split: str) -> NDArray[np.float64]:
         """Forecast "as it was last time" of each window of a split: float64 [N, H], NaN = none."""
         ends = self.ends(split)
-        return np.concatenate(
-            [last_values(t, self.config)[e] for t, e in zip(self.targets, ends, strict=True)]
-        )
+        parts = zip(self.market.bars, self.targets, ends, strict=True)
+        return np.concatenate([last_values(b, t, self.config)[e] for b, t, e in parts])
 
     def fingerprint(self) -> str:
         """Digest of the rows that were read: symbols, stamps, inputs and targets."""

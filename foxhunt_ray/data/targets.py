@@ -71,15 +71,23 @@ def hide_across_gaps(targets: Series, segments: Rows, horizons: tuple[int, ...])
     return hidden
 
 
-def last_values(targets: Series, config: Config) -> Series:
-    """The same quantity over the h rows up to t: float64 [n, H], the forecast "as it was last time".
+def last_values(bars: Bars, targets: Series, config: Config) -> Series:
+    """The forecast "as it was last time": float64 [n, H], the same quantity over the h rows up to t.
 
-    A price is forecast to stay, that is, to change by 0; a column to keep its value at t.
+    A price is forecast to stay, that is, to change by 0; a column to keep its value at t, and neither
+    needs rows before t.
+
+    Args:
+        bars: the symbol's n rows.
+        targets: float64 [n, H], those of ``bars``, NaN across gaps.
+        config: its ``target`` section.
     """
     last = np.full_like(targets, np.nan)
     for number, horizon in enumerate(config.target.horizons):
         if config.target.kind == "price":
             last[:, number] = 0.0
+        elif config.target.kind == "column":
+            last[:, number] = bars.columns[config.target.column]
         elif horizon < len(targets):
             last[horizon:, number] = targets[:-horizon, number]
     return last

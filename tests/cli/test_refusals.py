@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from foxhunt_ray.cli import main
+from foxhunt_ray.config import load_config
+from foxhunt_ray.events import EventLog
 
 HOUR = 3600 * 10**9
 
@@ -112,6 +115,15 @@ def resume_of_a_run_that_never_began(tmp):
     return ["--name", "early", "--resume"], "early: was ended before its run began"
 
 
+def resume_with_other_inputs(tmp):
+    tree = load_config(None, {"data.path": str(write(tmp / "a.parquet"))}).model_dump(
+        mode="json", by_alias=True
+    )
+    with closing(EventLog(tmp / "began" / "events.jsonl")) as log:
+        log.append("run_started", config=tree, data={"features": ["close", "mine"]})
+    return ["--name", "began", "--resume"], r"--resume with other inputs \(.*mine.*--features that the run"
+
+
 def resume_without_a_name(tmp):
     return ["--resume"], "--resume needs --name"
 
@@ -141,6 +153,7 @@ CASES = [
     existing_name,
     resume_of_nothing,
     resume_of_a_run_that_never_began,
+    resume_with_other_inputs,
     resume_without_a_name,
     no_validation,
 ]

@@ -115,20 +115,31 @@ def test_a_series_shorter_than_the_horizon_has_no_target():
     assert np.isnan(target_rows(bars(5), config("column", 7))).all()
 
 
-@pytest.mark.parametrize("kind", [k for k in KINDS if k != "price"])
+@pytest.mark.parametrize("kind", [k for k in KINDS if k not in ("price", "column")])
 def test_last_is_the_same_quantity_over_the_rows_before(kind):
     b, settings = bars(), config(kind, 1, 4)
-    last = last_values(target_rows(b, settings), settings)
+    last = last_values(b, target_rows(b, settings), settings)
     assert np.isnan(last[:1, 0]).all() and np.isnan(last[:4, 1]).all()
     for number, h in enumerate((1, 4)):
         assert last[130, number] == pytest.approx(definition(b, kind, 130 - h, h))
 
 
 def test_the_last_value_of_a_price_is_that_it_stays_and_of_a_column_its_value_now():
-    b = bars()
-    assert (last_values(target_rows(b, config("price", 3)), config("price", 3)) == 0).all()
-    now = last_values(target_rows(b, config("column", 3)), config("column", 3))[3:, 0]
-    np.testing.assert_array_equal(now, b.columns["y"][3:])
+    b, price, column = bars(), config("price", 3), config("column", 3, 9)
+    assert (last_values(b, target_rows(b, price), price) == 0).all()
+    now = last_values(b, target_rows(b, column), column)
+    np.testing.assert_array_equal(now, np.stack([b.columns["y"]] * 2, axis=1))
+
+
+def test_the_last_value_sees_nothing_after_its_row_and_nothing_across_a_gap():
+    b, settings, segments = bars(), config("log_return", 3), np.array([0, 50])
+    shown = hide_across_gaps(target_rows(b, settings), segments, (3,))
+    last = last_values(b, shown, settings)
+    assert np.flatnonzero(np.isnan(last[:, 0])).tolist() == [0, 1, 2, 50, 51, 52]
+    for values in b.columns.values():
+        values[101:] *= 1.5
+    again = hide_across_gaps(target_rows(b, settings), segments, (3,))
+    assert last_values(b, again, settings)[:101].tobytes() == last[:101].tobytes()
 
 
 def test_a_target_column_that_is_absent_or_empty_is_refused():

@@ -22,6 +22,7 @@ from foxhunt_ray.data.survey import Survey
 from foxhunt_ray.data.windows import Rows, SymbolIndex, window_ends
 from foxhunt_ray.errors import DataError
 
+_ROUNDING = float(np.finfo(np.float32).eps)
 # Their reference forecast is no change.
 _CENTRED = ("log_return", "vol_scaled_return", "price")
 
@@ -55,7 +56,7 @@ class Prepared:
         target: statistics of the target over training windows.
         context_length: the longest L that can be asked for [bars].
         max_gap: longest step inside a segment [ns].
-        nbytes: bytes of all chunks and indices in the object store.
+        nbytes: bytes of all chunks, indices and prices in the object store.
     """
 
     config: Config
@@ -229,6 +230,7 @@ def put_rows(
     """
     store = put_chunks(found.rows, found.targets, context_length=found.context_length)
     index_bytes = sum(a.nbytes for i in found.index for a in vars(i).values())
+    prices = _prices(found)
     return Prepared(
         config=found.config,
         symbols=found.symbols,
@@ -239,11 +241,11 @@ def put_rows(
         target=target,
         context_length=found.context_length,
         max_gap=found.max_gap,
-        nbytes=store.nbytes + index_bytes,
+        nbytes=store.nbytes + index_bytes + sum(p.nbytes for p in prices),
         _spans=found.spans,
         _store=store,
         _index=ray.put(found.index),
-        _prices=ray.put(_prices(found)),
+        _prices=ray.put(prices),
     )
 
 
@@ -265,5 +267,6 @@ def _within(stamps: Rows, span: Span | None) -> NDArray[np.bool_]:
 def _target_statistics(truth: NDArray[np.float64], config: Config) -> TargetStatistics:
     mean, spread = truth.mean(axis=0), truth.std(axis=0)
     center = np.zeros_like(mean) if config.target.kind in _CENTRED else mean
-    scale = np.where(spread > 0, spread, 1.0)
+    # Targets are stored as float32: what varies by less than its rounding is constant there.
+    scale = np.where(spread > _ROUNDING * np.abs(mean), spread, 1.0)
     return TargetStatistics(tuple(center.tolist()), tuple(scale.tolist()), tuple(mean.tolist()))
