@@ -119,6 +119,7 @@ def resume_with_other_inputs(tmp):
     tree = load_config(None, {"data.path": str(write(tmp / "a.parquet"))}).model_dump(
         mode="json", by_alias=True
     )
+    (tmp / "began").mkdir()
     with closing(EventLog(tmp / "began" / "events.jsonl")) as log:
         log.append("run_started", config=tree, data={"features": ["close", "mine"]})
     return ["--name", "began", "--resume"], r"--resume with other inputs \(.*mine.*--features that the run"
