@@ -122,7 +122,7 @@ def resume_with_other_inputs(tmp):
     (tmp / "began").mkdir()
     with closing(EventLog(tmp / "began" / "events.jsonl")) as log:
         log.append("run_started", config=tree, data={"features": ["close", "mine"]})
-    return ["--name", "began", "--resume"], r"--resume with other inputs \(.*mine.*--features that the run"
+    return ["--name", "began", "--resume"], r"--resume with other inputs \(close, .*--features that the run"
 
 
 def resume_without_a_name(tmp):

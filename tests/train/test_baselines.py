@@ -11,7 +11,7 @@ import torch
 from foxhunt_ray.batch import Batch
 from foxhunt_ray.errors import DataError
 from foxhunt_ray.train.baselines import fit_ridge, score_baselines
-from foxhunt_ray.train.metrics import Scores
+from foxhunt_ray.train.metrics import Scores, TargetScale
 
 
 def design(batches, scale, bars: int = 6):
@@ -116,6 +116,23 @@ def test_naive_baselines_score_their_own_forecast(make_batch, scale) -> None:
     assert list(found) == ["zero", "mean", "last", "ridge"]
     assert found["ridge"]["skill"] > 0.5
     assert math.isnan(found["zero"]["ic"])
+
+
+def test_ridge_of_a_direction_regresses_the_sign_and_stays_within_it(make_batch) -> None:
+    sign = TargetScale((0.0, 0.0), (1.0, 1.0), (0.0, 0.0), link="logistic", is_signed=True, horizons=(1, 2))
+    batches = [make_batch(s) for s in range(8)]
+    for batch in batches:
+        batch.targets.sign_()
+    ridge = fit_ridge(batches, batches[:1], scale=sign, penalties=(1e-14,))
+    x = np.column_stack([design(batches, sign)[0], np.ones(128)])
+    y = torch.cat([b.targets for b in batches]).double().numpy()
+    linear = x @ np.linalg.lstsq(x, y)[0]
+    found = torch.cat([ridge.predict(b.features) for b in batches]).numpy()
+    assert np.abs(linear).max() > 1
+    np.testing.assert_allclose(found, np.clip(linear, -1, 1), atol=1e-8)
+    scores = score_baselines(batches, last=y, mean=(0.1, 0.2), ridge=ridge, scale=sign)
+    assert scores["zero"]["loss"] == pytest.approx(math.log(2)) and scores["zero"]["hit"] == 0.5
+    assert scores["last"]["hit"] == 1 and 0.6 < scores["ridge"]["hit"] < 1
 
 
 @pytest.mark.parametrize("count", [0, 15, 17])

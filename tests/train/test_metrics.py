@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from foxhunt_ray.errors import DataError
 from foxhunt_ray.train.metrics import Scores, TargetScale, evaluate, predict
 
 SCALE = TargetScale(center=(1.0, -2.0), scale=(0.5, 3.0), reference=(1.0, 0.0))
+DIRECTION = TargetScale((0.0, 0.0), (1.0, 1.0), (0.1, 0.0), link="logistic", is_signed=True, horizons=(6, 24))
 
 
 def forecasts(windows: int = 200, offset: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -161,3 +163,68 @@ def test_predict_of_nothing_is_empty(new_model) -> None:
     found = predict(new_model(), [], SCALE)
     assert found.prediction.shape == (0, 2)
     assert found.ts_event.dtype == np.int64
+
+
+def directions(windows: int = 300) -> tuple[Tensor, Tensor]:
+    """Outputs [N, 2] of a model, and targets of -1, 0 and 1."""
+    draw = torch.Generator().manual_seed(3)
+    output = 2 * torch.randn(windows, 2, generator=draw, dtype=torch.float64)
+    return output, torch.randint(-1, 2, (windows, 2), generator=draw).double()
+
+
+def test_a_direction_is_forecast_as_its_expected_sign() -> None:
+    output, _ = directions()
+    want = 2 / (1 + np.exp(-output.numpy())) - 1
+    np.testing.assert_allclose(DIRECTION.in_units(output), want, rtol=1e-12)
+
+
+def test_the_loss_of_a_direction_is_the_cross_entropy_of_up_and_down() -> None:
+    output, target = directions()
+    up, truth = 1 / (1 + np.exp(-output.numpy())), (1 + target.numpy()) / 2
+    want = -np.mean(truth * np.log(up) + (1 - truth) * np.log(1 - up))
+    assert float(DIRECTION.loss(output, target)) == pytest.approx(want, rel=1e-12)
+
+
+@pytest.mark.parametrize("scale", [SCALE, DIRECTION], ids=["identity", "logistic"])
+def test_the_scored_loss_is_the_training_loss(scale: TargetScale) -> None:
+    output, target = directions()
+    want = float(scale.loss(output, target))
+    assert score(scale.in_units(output), target, 41, scale=scale)["loss"] == pytest.approx(want, rel=1e-10)
+
+
+def test_a_direction_that_is_certain_and_wrong_has_a_finite_loss() -> None:
+    target = torch.ones(2, 2, dtype=torch.float64)
+    assert 20 < score(-target, target, scale=DIRECTION)["loss"] < 30
+    assert score(target, target, scale=DIRECTION)["loss"] == pytest.approx(0, abs=1e-9)
+
+
+@given(st.lists(st.integers(0, 300), max_size=4))
+def test_hits_are_the_moves_whose_sign_was_forecast(cuts: list[int]) -> None:
+    prediction, target = directions()
+    prediction[::7] = 0.0
+    wanted = []
+    for p, t in zip(prediction.T.tolist(), target.T.tolist(), strict=True):
+        marks = [0.5 if a == 0 else float(a * b > 0) for a, b in zip(p, t, strict=True) if b != 0]
+        wanted.append(sum(marks) / len(marks))
+    found = score(prediction, target, *cuts, scale=DIRECTION)
+    assert [found["hit_h6"], found["hit_h24"]] == pytest.approx(wanted, rel=1e-12)
+    assert found["hit"] == pytest.approx(np.mean(wanted), rel=1e-12)
+
+
+def test_without_a_move_there_is_no_share_of_hits() -> None:
+    prediction, _ = directions()
+    assert np.isnan(score(prediction, torch.zeros_like(prediction), scale=DIRECTION)["hit"])
+
+
+def test_several_horizons_have_scores_of_their_own_and_their_mean() -> None:
+    prediction, target = forecasts()
+    both = score(prediction, target, scale=replace(SCALE, horizons=(6, 24)))
+    for number, horizon in enumerate((6, 24)):
+        parts = (SCALE.center, SCALE.scale, SCALE.reference)
+        one = TargetScale(*((p[number],) for p in parts), horizons=(horizon,))
+        alone = score(prediction[:, [number]], target[:, [number]], scale=one)
+        assert set(alone) == {"loss", "skill", "ic", "mse", "mae"}
+        for name in ("skill", "ic", "mae"):
+            assert both[f"{name}_h{horizon}"] == pytest.approx(alone[name], rel=1e-12)
+    for name in ("skill", "ic", "mae"):
+        assert both[name] == pytest.approx((both[f"{name}_h6"] + both[f"{name}_h24"]) / 2)
