@@ -92,18 +92,21 @@ def survey(
 
 
 def _too_few(found: Survey) -> list[Finding]:
-    if found.window_counts()["train"]:
+    """A refusal if there is nothing to learn from, or nothing to judge it by though that was asked for."""
+    config, windows = found.config, found.window_counts()
+    lacking = next((name for name in ("train", "val") if name in found.spans and not windows[name]), "")
+    if not lacking:
         return []
-    config = found.config
     longest = max(int(np.diff(np.append(i.segment_first, len(i.ts_event))).max()) for i in found.index)
     need = found.context_length + config.target.longest
+    split = {"train": "training", "val": "validation"}[lacking]
     text = (
-        f"no training window: context_length {found.context_length} + horizon {config.target.longest} need "
-        f"{need} bars in a row without a gap or a missing value before the end of the training span; the "
-        f"longest segment has {longest}"
+        f"no {split} window: context_length {found.context_length} + horizon {config.target.longest} need "
+        f"{need} bars in a row without a gap or a missing value, the last {config.target.longest + 1} in the "
+        f"{split} span; the longest segment has {longest}"
     )
     action = (
-        "lower data.context_length or target.horizon, set data.gap = bridge or a longer data.max_gap, or "
-        "bring more bars"
+        "lower data.context_length or target.horizon, set data.gap = bridge or a longer data.max_gap, move "
+        "split.val, or bring more bars"
     )
     return [refusal(text, file=config.data.where, action=action)]
