@@ -13,7 +13,7 @@ _LINE_EVERY_S = 30.0
 
 @contextmanager
 def reading_progress() -> Iterator[Callable[[int, int], None]]:
-    """A function to be called with the files done and in all; shows them on stderr."""
+    """A function to be called with the rows done and in all; shows them on stderr."""
     with ExitStack() as shown:
         begun = time.monotonic()
         due = begun + _SILENT_S
@@ -22,10 +22,10 @@ def reading_progress() -> Iterator[Callable[[int, int], None]]:
         def report(done: int, total: int) -> None:
             nonlocal update, due
             now = time.monotonic()
-            if now < due or total < 2:
+            if now < due or done >= total:
                 return
             if not sys.stderr.isatty():
-                print(f"reading: {done:,} of {total:,} files", file=sys.stderr, flush=True)
+                print(f"reading: {done:,} of {total:,} rows", file=sys.stderr, flush=True)
                 due = now + _LINE_EVERY_S
                 return
             update = update or _bar(shown)

@@ -43,7 +43,7 @@ def inspect(
     Args:
         config: the run's config.
         user: inputs of the user's own.
-        on_progress: called with the files done and in all.
+        on_progress: called with the rows done and in all.
 
     Raises:
         DataError: the path holds no file to read, or lacks a symbol that the config names.
@@ -78,7 +78,7 @@ def survey(
     Args:
         config: the run's config.
         user: inputs of the user's own.
-        on_progress: called with the files done and in all.
+        on_progress: called with the rows done and in all.
 
     Raises:
         DataError: files, columns or values that cannot be used, a question that only the user can answer, or

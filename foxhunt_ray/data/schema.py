@@ -97,7 +97,7 @@ def read_market(config: Config, *, on_progress: Progress | None = None) -> Marke
     Args:
         config: its ``data`` section says what is read and how; with the other sections it says which columns
             large data are read for.
-        on_progress: called with the files done and in all.
+        on_progress: called with the rows done and in all.
 
     Raises:
         DataError: a file, column or value that cannot be used, or a question that only the user can answer;
@@ -120,7 +120,7 @@ def scan_market(
         config: as for ``read_market``.
         events: rows are trades, quotes or book events: several may have one stamp.
         whole: read every column, however large the data are.
-        on_progress: called with the files done and in all.
+        on_progress: called with the rows done and in all.
 
     Raises:
         DataError: the path holds no file to read, or lacks a symbol that the config names.
@@ -199,13 +199,18 @@ def _readings(
     )
     wanted = Wanted(frozenset(config.data.symbols), names, scale)
     scratch, readings = Scratch(), []
-    for number, layout in enumerate(layouts, 1):
+    total, before = sum(x.rows for x in layouts), 0
+    for layout in layouts:
+
+        def report(rows: int, before: int = before) -> None:
+            if on_progress:
+                on_progress(before + rows, total)
+
         try:
-            readings.append(read_file(layout, config, wanted, scratch))
+            readings.append(read_file(layout, config, wanted, scratch, on_rows=report))
         except DataError as err:
             account.refuse(layout.path, err)
-        if on_progress:
-            on_progress(number, len(layouts))
+        before += layout.rows
     return readings, [*more, *stated]
 
 

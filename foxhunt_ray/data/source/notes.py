@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from foxhunt_ray.config import Config
 from foxhunt_ray.data.discover import listed
 from foxhunt_ray.data.findings import Finding, note, warning
+from foxhunt_ray.data.source.clocks import stamp_side
 from foxhunt_ray.data.source.reading import Reading
 
 _Columns = Mapping[str, NDArray[np.float64]]
@@ -106,7 +107,9 @@ def _time(reading: Reading, config: Config) -> str:
     text = f"column {used}, {reading.stamps.reading}"
     if others and not config.data.time_column:
         text += f"; chosen over {listed(others)} (data.time_column decides)"
-    return text + ("; set data.timezone if it is local time" if reading.stamps.zone_assumed else "")
+    text += "; set data.timezone if it is local time" if reading.stamps.zone_assumed else ""
+    side = stamp_side(used, config.data.stamp)
+    return text if side == "end" else f"{text}; taken as the start of each bar (data.stamp)"
 
 
 def _counted(texts: Iterable[str]) -> list[str]:

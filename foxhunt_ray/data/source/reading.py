@@ -6,7 +6,7 @@ large row group a few columns at a time, so that memory is bounded by what a row
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ _READ_BYTES = 64_000_000  # of decoded columns at once
 _THREADS_FROM_BYTES = 8_000_000  # below, starting threads costs more than it saves
 
 _Rows = NDArray[np.int64]
+OnRows = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,9 @@ class Reading:
     counts: dict[str, dict[str, int]]
 
 
-def read_file(layout: Layout, config: Config, wanted: Wanted, scratch: Scratch) -> Reading:
+def read_file(
+    layout: Layout, config: Config, wanted: Wanted, scratch: Scratch, *, on_rows: OnRows = lambda rows: None
+) -> Reading:
     """The rows of one file in canonical types, in the file's order.
 
     Args:
@@ -75,6 +78,7 @@ def read_file(layout: Layout, config: Config, wanted: Wanted, scratch: Scratch) 
         config: its ``data`` section says how stamps and repeated rows are read.
         wanted: symbols, columns and price scale.
         scratch: memory of the values.
+        on_rows: called with the rows of the file that are done, after each row group.
 
     Raises:
         DamagedFileError: the file cannot be decoded.
@@ -82,10 +86,12 @@ def read_file(layout: Layout, config: Config, wanted: Wanted, scratch: Scratch) 
         ConfigError: the zone is unknown.
     """
     with opened(layout.path, codes=[layout.symbol_column] if layout.symbol_column else []) as parquet:
-        return _decode(parquet, layout, config, wanted, scratch)
+        return _decode(parquet, layout, config, wanted, scratch, on_rows)
 
 
-def _decode(parquet: Any, layout: Layout, config: Config, wanted: Wanted, scratch: Scratch) -> Reading:
+def _decode(
+    parquet: Any, layout: Layout, config: Config, wanted: Wanted, scratch: Scratch, on_rows: OnRows
+) -> Reading:
     rows = _rows_of_symbols(parquet, layout, wanted)
     kept = {s: at for s, at in rows.items() if not wanted.symbols or s in wanted.symbols}
     stamps = to_utc_ns(
@@ -97,7 +103,7 @@ def _decode(parquet: Any, layout: Layout, config: Config, wanted: Wanted, scratc
     )
     places = _places(layout, kept, wanted)
     arrays = {(s, name): scratch.empty(_count(kept[s], layout), np.float64) for s, name, _ in places}
-    counts = _fill(parquet, layout, places, kept, arrays, wanted.price_scale, scratch)
+    counts = _fill(parquet, layout, places, kept, arrays, wanted.price_scale, scratch, on_rows)
     rank = _rank(parquet, layout, config.data.duplicates)
     pieces = {
         s: Piece(
@@ -150,6 +156,7 @@ def _fill(
     arrays: Mapping[tuple[str, str], NDArray[np.float64]],
     price_scale: float,
     scratch: Scratch,
+    on_rows: OnRows,
 ) -> dict[str, dict[str, int]]:
     """Decode the columns of all places into their arrays; returns what was read as missing, and why."""
     counts: dict[str, dict[str, int]] = {}
@@ -169,6 +176,7 @@ def _fill(
                 of[reason] = of.get(reason, 0) + count
             for symbol, name in by_raw[raw]:
                 _put(arrays[symbol, name], values, kept[symbol], first)
+        on_rows(first + table.num_rows)
         filled += table.nbytes
         if filled > _READ_BYTES:
             scratch.release()
