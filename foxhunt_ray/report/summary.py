@@ -36,7 +36,7 @@ def summary_lines(results: Mapping[str, Any], *, folder: str, width: int = 80) -
     lines = [title, Text(header, style="dim"), *map(Text, rows)]
     if results["best"] is not None:
         lines[2].stylize("green")
-    said = [*_failures(results["trials"]), *_ceilings(results), *_verdict(results)]
+    said = [*_failures(results["trials"]), *_ceilings(results), *_verdict(results), *_horizons(results)]
     lines += [Text(shown(line, width)) for line in said]
     return lines + [Text(line) for line in _paths(results, folder)]
 
@@ -153,6 +153,15 @@ def _verdict(results: Mapping[str, Any]) -> Iterator[str]:
         gap = mine - rival[1]
         word = "level with" if abs(gap) < _LEVEL else "above" if gap > 0 else "below"
         yield f"best trial's test skill {mine:.3f} is {word} the best baseline's: {rival[0]} {rival[1]:.3f}"
+
+
+def _horizons(results: Mapping[str, Any]) -> Iterator[str]:
+    """The best trial's test skill at each horizon, where there are several."""
+    metrics = results["best"]["metrics"] if results["best"] else {}
+    named = {key.removeprefix(f"{_TEST}_h"): v for key, v in metrics.items() if key.startswith(f"{_TEST}_h")}
+    if named:
+        skills = ", ".join(f"{number(named[bars], '.3f')} at {bars}" for bars in sorted(named, key=int))
+        yield f"best trial's test skill by bars ahead: {skills}"
 
 
 def _paths(results: Mapping[str, Any], folder: str) -> Iterator[str]:

@@ -183,3 +183,22 @@ def test_the_store_holds_rows_not_windows(small_ray):
     )
     found = survey_market(chosen, Market((bars,)))
     assert prepare(chosen, found).nbytes <= 1.3 * n * 13 * 4
+
+
+def test_a_target_that_does_not_vary_has_scale_one(small_ray):
+    bars = [Bars(b.symbol, b.ts_event, b.columns | {"still": 0.1 + 0 * b.ts_event}) for b in market().bars]
+    settings = config("target.column=still", "target.horizon=[1,2]")
+    target = prepare(settings, survey_market(settings, Market(tuple(bars)))).target
+    assert target.scale == (1.0, 1.0) and target.mean == pytest.approx((0.1, 0.1))
+
+
+def test_the_last_price_of_a_window_is_that_of_its_end(small_ray):
+    prices = [
+        Bars(b.symbol, b.ts_event, b.columns | {"close": 5 + b.columns["row"] / 7}) for b in market().bars
+    ]
+    settings = config("target.kind=price")
+    ready = prepare(settings, survey_market(settings, Market(tuple(prices))))
+    symbol, rows = np.array([2, 0, 1, 0]), [3, 699, 39, 0]
+    stamps = np.array([prices[s].ts_event[t] for s, t in zip(symbol, rows, strict=True)])
+    want = [prices[s].columns["close"][t] for s, t in zip(symbol, rows, strict=True)]
+    assert ready.last_prices(symbol, stamps).tolist() == want

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -53,3 +55,33 @@ def test_data_that_do_not_fit_are_refused(trained, foxhunt, market, tmp_path, ch
 def test_settings_that_a_model_was_trained_with_cannot_be_changed(trained, foxhunt, market):
     done = foxhunt("predict", trained, "--data", market, "--set", "model.n_layer=2")
     assert done.returncode == 2 and "the model settings it was trained with" in done.stderr
+
+
+def test_prices_of_two_horizons_are_stored_and_forecast_as_prices(foxhunt, market, tiny, tmp_path):
+    given = ("--set", "target.kind=price", "--set", "target.horizon=[1,4]", "--data", market)
+    done = foxhunt("train", "--config", tiny, *given, "--out", tmp_path, "--name", "two", "--json")
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads(done.stdout)["best"]["metrics"]
+    assert metrics["test/skill"] == pytest.approx((metrics["test/skill_h1"] + metrics["test/skill_h4"]) / 2)
+    assert 0 <= metrics["test/hit_h4"] <= 1
+    out = tmp_path / "p.parquet"
+    done = foxhunt("predict", tmp_path / "two", "--data", market, "--out", out)
+    assert done.returncode == 0, done.stderr
+    keys = ["symbol", "ts_event", "horizon"]
+    found = pq.read_table(out).to_pandas()
+    assert list(found) == [*keys, "prediction", "target"] and found["horizon"].dtype == np.int32
+    for symbol, mine in found.groupby("symbol"):
+        close = pq.read_table(market / f"{symbol}.parquet").to_pandas().set_index("ts")["close"]
+        step = close.index.to_series().diff().mode()[0]
+        for horizon in (1, 4):
+            one = mine[mine["horizon"] == horizon].set_index("ts_event")
+            later = close.index.to_series().shift(-horizon)[one.index] - one.index
+            ahead = close.shift(-horizon)[one.index].where(later == horizon * step)  # no gap in between
+            np.testing.assert_allclose(one["target"], ahead, rtol=1e-6)
+            assert ahead.tail(horizon).isna().all() and one["prediction"].notna().all()
+            assert (one["prediction"] / close[one.index] - 1).abs().max() < 0.2
+    stored = pq.read_table(tmp_path / "two" / "best" / "predictions.parquet").to_pandas()
+    both = pd.merge(stored, found, on=keys, suffixes=("_stored", ""))
+    assert len(both) == len(stored) > 0
+    np.testing.assert_allclose(both["prediction"], both["prediction_stored"], rtol=1e-6)
+    np.testing.assert_array_equal(both["target"], both["target_stored"])

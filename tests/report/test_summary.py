@@ -34,11 +34,11 @@ def lines(folded: Callable[..., RunState], tmp_path: Path) -> Callable[..., list
     return close
 
 
-def results_of(state: RunState, folder: Path, test: float | None) -> dict[str, Any]:
+def results_of(state: RunState, folder: Path, test: float | None, **more: float | None) -> dict[str, Any]:
     finished = [t for t in state.trials.values() if t.state == "finished"]
     if test is not None and finished:
         best = max(finished, key=lambda t: t.last_metrics["val_full/skill"])
-        state.apply({"t": 1100.0, "kind": "winner", "trial": best.id, "metrics": {"test/skill": test}})
+        state.apply({"t": 1100.0, "kind": "winner", "trial": best.id, "metrics": {"test/skill": test} | more})
     state.apply({"t": 1100.0, "kind": "run_ended", "status": "finished" if finished else "failed"})
     return write_results(folder, state)
 
@@ -85,6 +85,15 @@ def test_ceilings_of_the_synthetic_market_stand_beside_the_winner(lines: Callabl
     out = lines([0.3], ceilings={"ridge": 0.2, "best": 0.62})
     assert "test skill 0.310; ridge's ceiling 0.200, best possible 0.620 (synthetic market)" in out
     assert not any("ceiling" in line for line in lines([0.3]))
+
+
+def test_several_horizons_have_a_test_skill_each(folded: Callable[..., RunState], tmp_path: Path) -> None:
+    skills = {"test/skill_h24": None, "test/skill_h6": 0.42, "test/skill_h100": -0.01}
+    results = results_of(folded([0.3]), tmp_path, 0.2, **skills)
+    out = [line.plain for line in summary_lines(results, folder="runs/fx")]
+    assert "best trial's test skill by bars ahead: 0.420 at 6, - at 24, -0.010 at 100" in out
+    one = [line.plain for line in summary_lines(results_of(folded([0.3]), tmp_path, 0.2), folder="runs/fx")]
+    assert not any("bars ahead" in line for line in one)
 
 
 def test_run_in_which_all_failed_lists_why_and_offers_no_model(lines: Callable[..., list[str]]) -> None:
