@@ -67,7 +67,7 @@ def predict(folder: Path, overrides: Sequence[str] = (), *, user: UserFeatures |
     except DataError as err:
         raise DataError(f"{config.data.where}: {err}") from err
     weights = folder / "best" / "model.safetensors"
-    with cluster.connect(config, data_bytes=sum(r.nbytes for r in found.rows)):
+    with cluster.connect(config, data_bytes=found.nbytes):
         prepared = put_rows(
             found,
             mean=np.array([f["mean"] for f in statistics["features"]]),

@@ -74,7 +74,7 @@ class Mamba2Trainer:
         config = load_config(None, fixed | {"loader.prefetch_batches": count} | dict(params or {}))
         found = survey(config)
         folder = self.folder or Path("runs") / f"mamba2-{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}"
-        with cluster.connect(config, data_bytes=sum(rows.nbytes for rows in found.rows)):
+        with cluster.connect(config, data_bytes=found.nbytes):
             prepared = prepare(config, found)
             config = _as_steps(config, prepared, self.epochs, given=params or {})
             device = trial.pick_device(cluster.trial_resources(config).gpus)

@@ -51,7 +51,7 @@ def main() -> None:
     )
     found = survey_market(config, _market(options.rows, options.features))
     cluster.prepare_environment(config)
-    with cluster.connect(config, data_bytes=sum(r.nbytes for r in found.rows)):
+    with cluster.connect(config, data_bytes=found.nbytes):
         _measure(config, found, options)
 
 

@@ -49,8 +49,7 @@ def run_in(
         SearchError: the log could not be written.
         CheckpointError: the storage is lost or full.
     """
-    data_bytes = sum(rows.nbytes for rows in survey.rows)
-    with closing(EventLog(folder / "events.jsonl")) as log, cluster.connect(config, data_bytes=data_bytes):
+    with closing(EventLog(folder / "events.jsonl")) as log, cluster.connect(config, data_bytes=survey.nbytes):
         resources = cluster.trial_resources(config)
         if drive is train_one:
             resources = replace(resources, concurrent=1)

@@ -96,6 +96,11 @@ class Survey:
             for index in self.index
         ]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the inputs and targets as float32."""
+        return sum(4 * x.size + 4 * y.size for x, y in zip(self.rows, self.targets, strict=True))
+
     def window_counts(self) -> dict[str, int]:
         """Valid windows of train, val and test."""
         return {name: sum(map(len, self.ends(name))) for name in ("train", "val", "test")}
