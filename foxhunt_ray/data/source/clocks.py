@@ -16,12 +16,25 @@ _SECOND, _MINUTE, _HOUR, _DAY = 10**9, 60 * 10**9, 3600 * 10**9, 86_400 * 10**9
 # Best first, without underscores. The start of a bar stands before its end, the market's clock before the
 # recorder's, and what has a time of day before dates.
 _NAMES = (
-    "tsevent timestamp ts datetime time opentime windowstart starttime barstart barstarttime bartime "
-    "candletime candlebegintime periodstart klineopentime eventtime exchangetime exchangetimestamp tradetime "
-    "transacttime quotetime unix unixtime unixtimestamp epoch epochtime gmttime utctime utc date tradedate "
-    "tradingdate tradingday sessiondate observationdate pricedate mapdate caldt dates localtime index "
-    "indexlevel0 t closetime endtime windowend barend periodend klineclosetime tsrecv tsinit localtimestamp"
-).split()
+    *("tsevent", "timestamp", "ts", "datetime", "time", "opentime", "windowstart", "starttime", "barstart"),
+    *("barstarttime", "bartime", "candletime", "candlebegintime", "periodstart", "klineopentime"),
+    *("eventtime", "exchangetime", "exchangetimestamp", "tradetime", "transacttime", "quotetime"),
+    *(
+        "unix",
+        "unixtime",
+        "unixtimestamp",
+        "epoch",
+        "epochtime",
+        "gmttime",
+        "utctime",
+        "utc",
+        "date",
+        "dates",
+    ),
+    *("tradedate", "tradingdate", "tradingday", "sessiondate", "observationdate", "pricedate", "mapdate"),
+    *("caldt", "localtime", "index", "indexlevel0", "t", "closetime", "endtime", "windowend", "barend"),
+    *("periodend", "klineclosetime", "tsrecv", "tsinit", "localtimestamp"),
+)
 _UNITS = re.compile(r"_?\((utc|gmt|s|ms|us|ns)\)$|_(utc|gmt|s|sec|ms|millis|us|ns)$")
 _ENDS = re.compile(r"((bar|candle|kline|window|period|interval)_?)?(close|end)(_?(time|ts|at|date))?")
 # Clocks of recorders and book-keepers, and dates of contracts: they are not the market's clock.
@@ -59,7 +72,8 @@ def stamp_side(name: str, option: str) -> str:
 def to_bar_start(ns: Ints, step: int) -> Ints:
     """Stamps at the end of bars moved to their start.
 
-    Ends such as 23:59:59.999 count as the second after, and 23:59:59 as the minute after if bars are that long.
+    Ends such as 23:59:59.999 count as the second after, and 23:59:59 of bars of a minute or more as the
+    minute after.
 
     Args:
         ns: int64 [n], UTC nanoseconds.

@@ -57,7 +57,9 @@ def parse_dates(column: Any, *, order: str, where: str) -> tuple[Ints, bool, str
     if not form:
         _refuse(column, 0, where)
     dates, of_day, zoned = _taken_apart(column, _FORMS[form], where)
-    day_first, found = _day_first(dates, order, where) if form == "two orders" else (False, ())
+    intraday = bool((of_day != of_day[0]).any())
+    two_orders = form == "two orders"
+    day_first, found = _day_first(dates, order, where, intraday=intraday) if two_orders else (False, ())
     if day_first:  # the middle number is the month
         dates = _swapped(dates)
     days = _days(dates)
@@ -96,7 +98,8 @@ def _refuse(column: Any, row: int, where: str) -> NoReturn:
             for _, block in _blocks(column)
         )
         raise DataError(
-            f"{where}: {blank} of {len(column)} stamps are missing; fill or remove these rows (first: row {row})"
+            f"{where}: {blank} of {len(column)} stamps are missing, first in row {row}; fill or remove "
+            "these rows"
         )
     if re.match(r"\d{1,2}[/.-]\d{1,2}[/.-]\d\d(\D|$)", value.strip()):
         raise DataError(
@@ -173,7 +176,7 @@ def _days(dates: Ints) -> Ints:
 
 
 def _of_day(parts: Any) -> tuple[Ints, NDArray[np.bool_]]:
-    """Nanoseconds since midnight UTC, the smallest int64 where there is no such time, and whether with zone."""
+    """Nanoseconds since midnight UTC, the smallest int64 where there is no such time; whether with a zone."""
     hour, minute, second = (_number(parts, name) for name in ("hour", "minute", "second"))
     half = pc.utf8_lower(pc.fill_null(parts.field("half"), "")).to_numpy(zero_copy_only=False)
     valid = (hour < 24) & (minute < 60) & (second < 60) & ((half == "") | ((hour >= 1) & (hour <= 12)))
@@ -194,29 +197,30 @@ def _seconds(zone: str) -> int:
     return (-1 if "-" in zone else 1) * (int(digits[:2]) * 3600 + int(digits[2:]) * 60)
 
 
-def _day_first(dates: Ints, order: str, where: str) -> tuple[bool, tuple[Finding, ...]]:
+def _day_first(dates: Ints, order: str, where: str, *, intraday: bool) -> tuple[bool, tuple[Finding, ...]]:
     """Whether the first number is the day, and what proves it or has to be asked.
 
     Args:
         dates: int64 [n], year, first and second number as in 20191105.
         order: ``data.dates``.
         where: file and column, for messages.
+        intraday: the stamps have several times of day.
     """
     if order != "auto":
         return order == "day_first", ()
     one, two = dates // 100 % 100, dates % 100
     over = (np.flatnonzero(one > 12), np.flatnonzero(two > 12))
-    if len(over[0]) and len(over[1]):
+    if len(over[0]) and len(over[1]) and over[0][0] != over[1][0]:
         rows = [int(rows[0]) for rows in over]
         shown = [f"{one[row]}/{two[row]}/{dates[row] // 10_000} in row {row}" for row in rows]
         raise DataError(
-            f"{where}: {shown[0]} can only be day first, {shown[1]} only month first; write the column as timestamps"
+            f"{where}: {shown[0]} can only be day first, {shown[1]} only month first; write timestamps"
         )
-    if len(over[0]) or len(over[1]):
+    if len(over[0]) or len(over[1]):  # in one row both: it is refused as no date
         day_first, proof = len(over[0]) > 0, "a number above 12 proves it"
     else:
         distinct = np.unique(dates)
-        dense = [_is_dense(distinct), _is_dense(_swapped(distinct))]
+        dense = [_is_dense(d, intraday=intraday) for d in (distinct, _swapped(distinct))]
         if dense[0] == dense[1]:
             return False, _asked(dates)
         day_first = dense[1]
@@ -235,11 +239,13 @@ def _swapped(dates: Ints) -> Ints:
     return dates // 10_000 * 10_000 + dates % 100 * 100 + dates // 100 % 100
 
 
-def _is_dense(dates: Ints) -> bool:
+def _is_dense(dates: Ints, *, intraday: bool) -> bool:
     """Whether three distinct days at least follow each other within a week each.
 
-    Not if all are the first of a month the other way round: then they may as well be monthly.
+    Not if they are 1 January, 2 January and so on without a time of day: the first of each month looks so.
     """
     days = np.sort(_days(dates))
-    monthly = bool((dates // 100 % 100 == 1).all())
-    return len(days) > 2 and days[0] != _NONE and not monthly and bool((np.diff(days) <= _WEEK).all())
+    if len(days) < 3 or days[0] == _NONE:
+        return False
+    monthly = (dates // 100 % 100 == 1).all() and (np.diff(days) == 1).all()
+    return bool((np.diff(days) <= _WEEK).all() and (intraday or not monthly))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -19,31 +19,16 @@ from numpy.typing import NDArray
 from foxhunt_ray.data.discover import listed
 from foxhunt_ray.data.findings import Finding
 from foxhunt_ray.data.parquet import brief
-from foxhunt_ray.data.source.clocks import is_recorder
+from foxhunt_ray.data.source.clocks import is_recorder, name_rank, usual_name
 from foxhunt_ray.data.source.columns import ROW_NUMBERS, is_text, plain
 from foxhunt_ray.data.source.dates import compact_numbers, parse_dates
 from foxhunt_ray.data.source.zones import to_utc
 from foxhunt_ray.errors import DataError
 
-# Best first. The start of a bar stands before its end, the market's clock before the recorder's.
-_NAMES = (
-    *("ts_event", "timestamp", "ts", "datetime", "date_time", "time", "open_time", "window_start"),
-    *(
-        "start_time",
-        "bar_time",
-        "candle_time",
-        "period_start",
-        "unix",
-        "unix_time",
-        "unix_timestamp",
-        "epoch",
-    ),
-    *("epoch_ms", "timestamp_ms", "timestamp_ns", "gmt_time", "date", "trade_date", "trading_date"),
-    *("observation_date", "mapdate", "local_time", "index", "__index_level_0__", "t"),
-    *("close_time", "end_time", "window_end", "bar_end", "ts_recv", "ts_init", "local_timestamp"),
-)
 _KINDS = ("timestamp", "number", "date", "text", "other")  # the order of preference
 _UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+# Digits that may be an epoch between 1980 and 2100; those of other lengths are dates such as 20191105093000.
+_EPOCH = re.compile(r"\d{9,10}|\d{12,13}|\d{15,16}|\d{18,19}|\d{9,16}\.\d+")
 _YEAR_1980_S, _YEAR_2100_S = 315_532_800, 4_102_444_800
 
 
@@ -88,7 +73,7 @@ def time_columns(schema: Any, wanted: str, *, path: str) -> list[str]:
             f"{path}: no time column; its columns are {listed(schema.names)}; expected timestamps, or "
             "epoch numbers or ISO text under a usual name: set data.time_column"
         )
-    if len(ranked) > 1 and ranked[0][0] == ranked[1][0] and ranked[0][1] == len(_NAMES):
+    if len(ranked) > 1 and ranked[0][:3] == ranked[1][:3] and not usual_name(names[0]):
         raise DataError(
             f"{path}: time columns {' and '.join(names[:3])}: set data.time_column to one of them"
         )
@@ -101,7 +86,7 @@ def time_kind(dtype: Any) -> str:
         dtype = dtype.value_type
     if pa.types.is_timestamp(dtype):
         return "timestamp"
-    if pa.types.is_integer(dtype) or pa.types.is_floating(dtype):
+    if pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype):
         return "number"
     if pa.types.is_date(dtype):
         return "date"
@@ -125,27 +110,11 @@ def to_utc_ns(
         ConfigError: the zone is unknown.
     """
     if column.null_count:
-        raise DataError(
-            f"{where}: {column.null_count} of {len(column)} stamps are missing; fill or remove these rows"
-        )
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+        _refuse_missing(column.null_count, len(column), where)
     if is_text(column.type):
         ns, zoned, kind, findings = _text(column, dates, where)
-    elif pa.types.is_date(column.type):
-        ns, zoned, kind, findings = (
-            _nanoseconds(column.cast(pa.timestamp("ms")), where),
-            False,
-            "dates at midnight",
-            (),
-        )
-    elif pa.types.is_timestamp(column.type):
-        ns, kind, findings = _nanoseconds(column, where), f"timestamp[{column.type.unit}]", ()
-        zoned = column.type.tz is not None
-        kind += f" with zone {column.type.tz}" if zoned else ""
     else:
-        ns, zoned, kind = _number(column, where)
-        findings = ()
+        (ns, zoned, kind), findings = _typed(column, where), ()
     if zoned:
         return Stamps(ns, False, kind, findings)
     if not timezone:
@@ -154,42 +123,41 @@ def to_utc_ns(
     return Stamps(ns, False, f"{kind} without zone, read as {timezone}", findings)
 
 
-def _rank(field: Any) -> tuple[int, int]:
-    name = plain(field.name)
-    place = _NAMES.index(name) if name in _NAMES else len(_NAMES) + is_recorder(name)
-    return _KINDS.index(time_kind(field.type)), place
+def _rank(field: Any) -> tuple[bool, int, int]:
+    return is_recorder(field.name), _KINDS.index(time_kind(field.type)), name_rank(field.name)
 
 
 def _may_be_time(field: Any) -> bool:
     kind, name = time_kind(field.type), plain(field.name)
     if kind == "number" and name in ROW_NUMBERS:
         return False
-    return kind == "timestamp" or (kind != "other" and name in _NAMES)
+    return kind in ("timestamp", "date") or (kind != "other" and usual_name(name))
+
+
+def _typed(column: Any, where: str) -> tuple[NDArray[np.int64], bool, str]:
+    """Stamps of timestamps, dates and numbers; whether they have a zone; a phrase."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_date(column.type):
+        return _nanoseconds(column.cast(pa.timestamp("ms")), where), False, "dates at midnight"
+    if not pa.types.is_timestamp(column.type):
+        return _number(column, where)
+    zone = column.type.tz
+    kind = f"timestamp[{column.type.unit}]" + (f" with zone {zone}" if zone is not None else "")
+    return _nanoseconds(column, where), zone is not None, kind
 
 
 def _text(column: Any, dates: str, where: str) -> tuple[NDArray[np.int64], bool, str, tuple[Finding, ...]]:
-    """Stamps of text: epoch numbers, ISO 8601, or another usual form."""
+    """Stamps of text: epoch numbers, or dates."""
     first = str(column[0].as_py()).strip()
-    if re.fullmatch(r"\d{9,13}|\d{16}|\d{19}", first):
-        try:
-            ns, zoned, kind = _number(column.cast(pa.int64()), where)
-            return ns, zoned, f"text of {kind}", ()
-        except pa.ArrowInvalid as err:
-            raise DataError(f"{where}: {brief(err)}; write the column as timestamps") from err
-    if not re.match(r"\d{4}-\d\d-\d\d", first):
+    if not _EPOCH.fullmatch(first):
         return parse_dates(column, order=dates, where=where)
-    zone = "UTC" if re.search(r"(Z|[+-]\d\d:?\d\d)$", first) else None
+    number = pa.float64() if "." in first else pa.int64()
     try:
-        parsed = column.cast(pa.timestamp("ns", zone))
+        ns, zoned, kind = _number(pc.utf8_trim_whitespace(column.cast(pa.large_string())).cast(number), where)
     except pa.ArrowInvalid as err:
-        found = re.search(r"'(.*)' as a scalar", str(err))
-        value = found[1] if found else first
-        row = pc.index(column, pa.scalar(value, column.type)).as_py()
-        expected = "2019-11-05 09:30:00" + ("Z as in the first row" if zone else "")
-        raise DataError(
-            f"{where}: {value!r} in row {row} is not a stamp like {expected}; write the column as timestamps"
-        ) from err
-    return _nanoseconds(parsed, where), zone is not None, "ISO text" + (" with zone" if zone else ""), ()
+        raise DataError(f"{where}: {brief(err)}; write the column as timestamps") from err
+    return ns, zoned, f"text of {kind}", ()
 
 
 def _nanoseconds(column: Any, where: str) -> NDArray[np.int64]:
@@ -207,29 +175,70 @@ def _nanoseconds(column: Any, where: str) -> NDArray[np.int64]:
 
 def _number(column: Any, where: str) -> tuple[NDArray[np.int64], bool, str]:
     """Numbers since 1970, in the unit in which all lie between 1980 and 2100, or dates like 20191105."""
-    if pa.types.is_decimal(column.type):
-        column = column.cast(pa.float64())
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        raise DataError(f"{where}: {column.type} is not a time; name a column of stamps in data.time_column")
-    numbers = column.to_numpy()
-    low, high = numbers.min(), numbers.max()  # NaN in either fails all the comparisons below
+    whole, rest, grain = _split(column, where)
+    low, high = whole.min(), whole.max()
     for unit, factor in _UNIT_NS.items():
-        ticks = 10**9 // factor
-        if low >= _YEAR_1980_S * ticks and high < _YEAR_2100_S * ticks:
-            return _scaled(numbers, factor), True, f"{unit} since 1970 UTC"
-    days = compact_numbers(numbers)
-    if days is not None:
-        return days, False, "dates like 20191105"
+        if low >= _YEAR_1980_S * (10**9 // factor) and high < _YEAR_2100_S * (10**9 // factor):
+            ns: NDArray[np.int64] = whole.astype(np.int64) * factor
+            if rest is not None:
+                ns += np.rint(rest * (factor / grain)).astype(np.int64) * grain
+            return ns, True, f"{unit} since 1970 UTC"
+    days = None if rest is not None and rest.any() else compact_numbers(whole)
+    if days is None:
+        _refuse_numbers(column, whole, where)
+    if len(bad := np.flatnonzero(days == np.iinfo(np.int64).min)):
+        raise DataError(
+            f"{where}: {column[bad[0]]} in row {bad[0]} is no date like 20191105, as the numbers around it; "
+            "correct it, or name another column in data.time_column"
+        )
+    return days, False, "dates like 20191105"
+
+
+def _split(column: Any, where: str) -> tuple[NDArray[Any], NDArray[np.float64] | None, int]:
+    """Whole part of numbers, what lies behind the point (None = nothing), and its smallest step [ns]."""
+    kind = column.type
+    if pa.types.is_integer(kind):
+        return column.to_numpy(), None, 1
+    if pa.types.is_decimal(kind):
+        try:
+            exact = column.cast(pa.decimal256(60, kind.scale))
+            whole = pc.cast(pc.round(exact, round_mode="down"), pa.int64())
+        except pa.ArrowInvalid as err:
+            raise DataError(f"{where}: {brief(err)}; write the column as timestamps") from err
+        behind = pc.subtract(exact, whole.cast(exact.type)) if kind.scale > 0 else None
+        return whole.to_numpy(), behind and behind.cast(pa.float64()).to_numpy(), 1
+    if not pa.types.is_floating(kind):
+        raise DataError(f"{where}: {kind} is not a time; name a column of stamps in data.time_column")
+    numbers = column.cast(pa.float64()).to_numpy()
+    if missing := int(np.isnan(numbers).sum()):
+        _refuse_missing(missing, len(numbers), where)
+    if len(infinite := np.flatnonzero(np.isinf(numbers))):
+        raise DataError(
+            f"{where}: {numbers[infinite[0]]} in row {infinite[0]} is no stamp; correct or remove it"
+        )
+    floor = np.floor(numbers)
+    # A double holds seconds of today to a quarter of a microsecond: what lies below is noise.
+    return floor, numbers - floor, 1000
+
+
+def _refuse_missing(missing: int, n: int, where: str) -> NoReturn:
+    raise DataError(f"{where}: {missing} of {n} stamps are missing; fill or remove these rows")
+
+
+def _refuse_numbers(column: Any, whole: NDArray[Any], where: str) -> NoReturn:
+    """Name the first number that has not the unit of most of them, or all if no unit fits any."""
+    fits = {
+        unit: (whole >= _YEAR_1980_S * (10**9 // factor)) & (whole < _YEAR_2100_S * (10**9 // factor))
+        for unit, factor in _UNIT_NS.items()
+    }
+    unit = max(fits, key=lambda u: int(fits[u].sum()))
+    if fits[unit].any():
+        row = int(np.flatnonzero(~fits[unit])[0])
+        raise DataError(
+            f"{where}: {column[row]} in row {row} is no {unit} since 1970 between 1980 and 2100, as "
+            f"{int(fits[unit].sum()):,} of {len(whole):,} rows are; correct it or write timestamps"
+        )
     raise DataError(
-        f"{where}: numbers from {low} to {high} are no epoch in s, ms, us or ns between 1980 and 2100; "
-        "name another column in data.time_column or write timestamps"
+        f"{where}: numbers from {whole.min()} to {whole.max()} are no epoch in s, ms, us or ns between 1980 "
+        "and 2100; name another column in data.time_column or write timestamps"
     )
-
-
-def _scaled(numbers: NDArray[Any], factor: int) -> NDArray[np.int64]:
-    whole = numbers.astype(np.int64)
-    ns: NDArray[np.int64] = whole * factor
-    if numbers.dtype.kind == "f":
-        # A double holds seconds of today to a quarter of a microsecond: what lies below is noise.
-        ns += np.rint((numbers - whole) * (factor / 1000)).astype(np.int64) * 1000
-    return ns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -17,10 +18,12 @@ from foxhunt_ray.errors import ConfigError, DataError
 
 Ints = NDArray[np.int64]
 _HOUR, _DAY = 3600 * 10**9, 86_400 * 10**9
+_NIGHT = 4 * _HOUR  # clocks change before this hour
 _ZONES = ("America/New_York", "Europe/London", "Europe/Berlin", "Australia/Sydney")
 # Minutes of the day at which the first and last bars of a session may be stamped, by exchange.
 _SESSIONS = (
     ("New York", 9 * 60 + 30, 16 * 60),
+    ("New York, before and after the session too", 4 * 60, 20 * 60),
     ("London", 8 * 60, 16 * 60 + 30),
     ("Frankfurt or Paris", 9 * 60, 17 * 60 + 30),
     ("Tokyo", 9 * 60, 15 * 60),
@@ -29,8 +32,10 @@ _SESSIONS = (
     ("Hong Kong", 9 * 60 + 30, 16 * 60),
     ("Mumbai", 9 * 60 + 15, 15 * 60 + 30),
 )
-_OPENS = (7 * 60, 10 * 60 + 30)  # local hours at which exchanges open; those of Asia open before, in UTC
-_ROWS = 200_000  # of a symbol that are looked at
+# Local hours at which exchanges open. Those without daylight saving open before, in UTC, or after: Sao Paulo.
+_OPENS = (7 * 60 + 30, 10 * 60 + 30)
+_ROWS = 1_000_000  # of a symbol that are looked at
+_BLOCK = 1 << 22  # rows converted at once
 _SYMBOLS = 8
 _ACTION = "set data.timezone, such as America/New_York, or UTC if the stamps are UTC"
 
@@ -45,7 +50,7 @@ def to_utc(naive: Ints, timezone: str, *, where: str, groups: Ints | None = None
         naive: int64 [n], wall-clock nanoseconds, in the order of the file.
         timezone: IANA name.
         where: file and column, for messages.
-        groups: int64 [n], number of the symbol of each row; None = one symbol.
+        groups: int64 [n], number of the symbol of each row, from 0; None = one symbol.
 
     Raises:
         ConfigError: the zone is unknown.
@@ -57,24 +62,22 @@ def to_utc(naive: Ints, timezone: str, *, where: str, groups: Ints | None = None
         raise ConfigError(
             f"data.timezone: {timezone!r} is no time zone; give an IANA name such as America/New_York"
         ) from err
-    column = pa.array(naive, pa.timestamp("ns"))
-    early = pc.assume_timezone(column, timezone, ambiguous="earliest", nonexistent="earliest")
-    late = pc.assume_timezone(column, timezone, ambiguous="latest", nonexistent="latest").cast(pa.int64())
-    first, last = (np.array(x.cast(pa.int64())) for x in (early, late))
-    unclear = np.flatnonzero(first != last)
-    if not len(unclear):
-        return first
-    wall = np.array(pc.local_timestamp(early).cast(pa.int64()))
-    holes = unclear[wall[unclear] != naive[unclear]]
-    if len(holes):
-        _refuse(naive, holes, f"does not exist in {timezone}", where)
-    codes = np.zeros(len(naive), np.int64) if groups is None else groups
-    open_rows = [
-        _second_passes(naive, codes, code, unclear, first, last) for code in np.unique(codes[unclear])
-    ]
-    if len(left := np.concatenate(open_rows)):
-        _refuse(naive, left, f"comes twice in {timezone} and only once here", where)
-    return first
+    utc = np.empty(len(naive), np.int64)
+    twice, holes = [np.empty((2, 0), np.int64)], [np.empty(0, np.int64)]
+    for start in range(0, len(naive), _BLOCK):
+        block = naive[start : start + _BLOCK]
+        utc[start : start + _BLOCK], late, exists = _both(block, timezone)
+        unclear = np.flatnonzero(utc[start : start + _BLOCK] != late)
+        twice.append(np.stack([unclear + start, late[unclear]])[:, exists[unclear]])
+        holes.append(unclear[~exists[unclear]] + start)
+    if len(rows := np.concatenate(holes)):
+        _refuse(naive, rows, f"does not exist in {timezone}", where)
+    rows, later = np.concatenate(twice, axis=1)
+    order, second, left = _passes(naive, rows, groups)
+    if left.any():
+        _refuse(naive, np.sort(rows[order][left]), f"comes twice in {timezone} and only once here", where)
+    utc[rows[order][second]] = later[order][second]
+    return utc
 
 
 def local_time_findings(stamps: Mapping[str, Ints], *, where: str) -> list[Finding]:
@@ -104,21 +107,43 @@ def _refuse(naive: Ints, rows: Ints, what: str, where: str) -> None:
     )
 
 
-def _second_passes(naive: Ints, codes: Ints, code: int, unclear: Ints, first: Ints, last: Ints) -> Ints:
-    """Set the second passes of one symbol in ``first``; returns the rows that could be either."""
-    rows = unclear[codes[unclear] == code]
-    mine = np.flatnonzero(codes == code)
-    if naive[mine[0]] > naive[mine[-1]]:
-        rows = rows[::-1]
-    left = [np.empty(0, np.int64)]
-    day = naive[rows] // _DAY
-    for run in np.split(rows, np.flatnonzero(np.diff(day)) + 1):
-        back = np.flatnonzero(np.diff(naive[run]) <= 0) + 1
-        if len(back) == 1:
-            first[run[back[0] :]] = last[run[back[0] :]]
-        else:
-            left.append(run)
-    return np.concatenate(left)
+def _both(naive: Ints, timezone: str) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    """The earlier and the later UTC stamp that wall-clock stamps may mean, and whether they exist at all."""
+    column = pa.array(naive, pa.timestamp("ns"))
+    early = pc.assume_timezone(column, timezone, ambiguous="earliest", nonexistent="earliest")
+    late = pc.assume_timezone(column, timezone, ambiguous="latest", nonexistent="latest").cast(pa.int64())
+    wall = pc.local_timestamp(early).cast(pa.int64()).to_numpy()
+    return early.cast(pa.int64()).to_numpy(), late.to_numpy(), wall == naive
+
+
+def _passes(naive: Ints, rows: Ints, groups: Ints | None) -> tuple[Ints, NDArray[Any], NDArray[Any]]:
+    """Which of the rows whose time comes twice belong to the second pass, and which could be either.
+
+    Returns:
+        Order of the rows, by symbol and time; and in it, bool [rows] each: second pass, undecided.
+    """
+    if not len(rows):
+        return rows, np.zeros(0, bool), np.zeros(0, bool)
+    codes = np.zeros(len(rows), np.int64) if groups is None else groups[rows]
+    order = np.lexsort((rows * _direction(naive, groups)[codes], codes))
+    times, codes = naive[rows][order], codes[order]
+    steps = np.diff(times, prepend=times[0])
+    new = (np.diff(codes, prepend=-1) != 0) | (np.abs(steps) > _DAY // 2)
+    run = np.cumsum(new) - 1
+    back = (steps <= 0) & ~new
+    decided = np.bincount(run, back)[run] == 1
+    seen = np.cumsum(back)
+    return order, decided & (seen > seen[new][run]), ~decided
+
+
+def _direction(naive: Ints, groups: Ints | None) -> Ints:
+    """1 for a symbol whose rows ascend, -1 for one whose rows descend, by number of the symbol."""
+    if groups is None:
+        return np.array([1 if naive[0] <= naive[-1] else -1])
+    first, last = (np.zeros(int(groups.max()) + 1, np.int64) for _ in range(2))
+    last[groups] = naive  # of repeated places the last is kept
+    first[groups[::-1]] = naive[::-1]
+    return np.where(first <= last, 1, -1)
 
 
 @lru_cache(maxsize=256)
@@ -150,8 +175,9 @@ def _repeats(ts: Ints) -> str:
     if not len(back) or len(back) > 0.01 * len(ts) + 120:
         return ""
     days = np.unique(ts[back] // _DAY)
+    by_night = np.unique(ts[back[ts[back] % _DAY < _NIGHT]] // _DAY)
     for zone in _ZONES:
-        on = np.isin(days, _change_days(ts, zone, back=True))
+        on = np.isin(days, np.intersect1d(by_night, _change_days(ts, zone, back=True)))
         if on.mean() >= 0.8:
             date = np.datetime64(int(days[on][0]), "D")
             return f"an hour comes twice on {date}, when clocks go back in {zone}"
@@ -181,18 +207,25 @@ def _session(ts: Ints) -> str:
         return ""
     step = int(np.median(steps[steps > 0]) // (60 * 10**9)) if (steps > 0).any() else 0
     opening, closing = _first_and_last(ts)
-    if closing - opening >= 20 * 60:
+    if closing - opening >= 20 * 60 or step == 0:
         return ""
     month = (ts.astype("datetime64[ns]").astype("datetime64[M]").astype(np.int64) % 12) + 1
     winter, summer = ts[(month == 1) | (month == 12)], ts[(month == 6) | (month == 7)]
     hours = f"{opening // 60:02}:{opening % 60:02} to {closing // 60:02}:{closing % 60:02}"
     if len(winter) > 20 and len(summer) > 20:
-        same = _first_and_last(winter) == _first_and_last(summer)
-        opens = _OPENS[0] <= opening <= _OPENS[1]
-        return f"bars from {hours} in summer and winter alike" if same and opens else ""
+        if _first_and_last(winter) != _first_and_last(summer):
+            return ""
+        opens = _OPENS[0] <= opening <= _OPENS[1] or _exchange(opening, closing, step)
+        return f"bars from {hours} in summer and winter alike" if opens else ""
+    exchange = _exchange(opening, closing, step)
+    return f"bars from {hours}, the hours of {exchange}" if exchange else ""
+
+
+def _exchange(opening: int, closing: int, step: int) -> str:
+    """The exchange whose local session has these first and last minutes, stamped at start or end of bars."""
     for exchange, begin, end in _SESSIONS:
-        if begin - step < opening <= begin + step and end - step <= closing <= end:
-            return f"bars from {hours}, the hours of {exchange}"
+        if step <= 60 and begin - step < opening <= begin + step and end - step <= closing <= end:
+            return exchange
     return ""
 
 
