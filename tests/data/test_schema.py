@@ -229,7 +229,7 @@ def test_fixed_point_prices_are_scaled_and_that_is_said(tmp_path: Path) -> None:
     assert column(read(file, price_scale=1.0), "close") == [3_972_400]
     market = read(file)
     assert (column(market, "close"), column(market, "volume")) == ([397.24], [1])
-    assert any(note.startswith("integer prices (close)") for note in market.notes)
+    assert any("x.parquet: integer prices (close) are read as fixed point" in note for note in market.notes)
 
 
 def test_columns_without_values_or_without_change_are_named(tmp_path: Path) -> None:
@@ -364,7 +364,8 @@ def test_each_file_keeps_its_own_epoch_unit(tmp_path: Path) -> None:
         write(tmp_path / f"{name}.parquet", open_time=[START // 10**9 * ticks], close=[1.0])
     market = read(tmp_path)
     assert [int(b.ts_event[0]) for b in market.bars] == [START, START]
-    assert "time: column open_time, ms since 1970 UTC (1 of 2 files)" in market.notes
+    read_as = "time: column open_time, ms since 1970 UTC; taken as the start of each bar (data.stamp)"
+    assert f"{read_as} (1 of 2 files)" in market.notes
 
 
 # Notes on time, and refusals
@@ -375,9 +376,10 @@ def test_the_zone_of_naive_stamps_is_stated(tmp_path: Path) -> None:
     assumed = (
         "time: column ts, timestamp[ns] without zone, read as UTC; set data.timezone if it is local time"
     )
-    assert read(tmp_path).notes[0] == assumed
+    side = "; taken as the start of each bar (data.stamp)"
+    assert read(tmp_path).notes[0] == assumed + side
     given_zone = "time: column ts, timestamp[ns] without zone, read as Asia/Tokyo"
-    assert read(tmp_path, timezone="Asia/Tokyo").notes[0] == given_zone
+    assert read(tmp_path, timezone="Asia/Tokyo").notes[0] == given_zone + side
 
 
 def test_a_zone_that_is_not_needed_is_said(tmp_path: Path) -> None:
