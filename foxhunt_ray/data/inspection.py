@@ -63,7 +63,9 @@ def inspect(
             market = replace(market, bars=bars)
         found = survey_market(config, market, more=more)
     except (DataError, ConfigError) as err:
-        return Inspection(market, None, (*market.findings, refusal(str(err), file=config.data.where)))
+        # While a question is open, what follows from its provisional answer says nothing.
+        told = () if market.refusals else (refusal(str(err), file=config.data.where),)
+        return Inspection(market, None, (*market.findings, *told))
     where = config.data.where
     named = (f if f.file or not f.column else replace(f, file=where) for f in found.findings)
     findings = [*named, *_too_few(found)]
