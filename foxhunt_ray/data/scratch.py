@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from foxhunt_ray.errors import DataError
 
-_PRIVATE_BYTES = 128_000_000
+_PRIVATE_BYTES = 64_000_000
 _SEGMENT_BYTES = 64_000_000
 _ALIGNMENT = 64
 
 
 class Scratch:
-    """Hands out arrays; the first 128 MB of them are ordinary memory."""
+    """Hands out arrays; the first 64 MB of them are ordinary memory."""
 
     def __init__(self, private_bytes: int = _PRIVATE_BYTES) -> None:
         self._private_left = private_bytes

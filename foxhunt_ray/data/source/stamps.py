@@ -20,6 +20,8 @@ from foxhunt_ray.data.source.timestamps import to_utc_ns
 from foxhunt_ray.data.source.zones import local_time_findings
 from foxhunt_ray.errors import DataError
 
+_SAMPLE_ROWS = 10_000
+
 
 def stamp_findings(
     readings: Sequence[Reading], pieces: Mapping[str, Sequence[Piece]], config: Config
@@ -100,6 +102,9 @@ def no_bars(readings: Sequence[Reading]) -> tuple[list[Finding], set[str]]:
     for reading in readings:
         kinds.setdefault(tuple(reading.layout.roles.values), []).append(reading)
     for names, alike in kinds.items():
+        first = {s: np.sort(p.ts_event[:_SAMPLE_ROWS]) for s, p in alike[0].pieces.items()}
+        if not event_findings(names, first, file=alike[0].layout.path):
+            continue  # what begins as bars is not sorted whole to be counted
         stamps: dict[str, list[NDArray[np.int64]]] = {}
         for reading in alike:
             for symbol, piece in reading.pieces.items():

@@ -170,7 +170,7 @@ def _nanoseconds(column: Any, where: str) -> NDArray[np.int64]:
         raise DataError(
             f"{where}: {column[row]} in row {row} lies outside the years 1678 to 2261; correct or remove it"
         )
-    return ticks * factor
+    return ticks if factor == 1 else ticks * factor
 
 
 def _number(column: Any, where: str) -> tuple[NDArray[np.int64], bool, str]:
