@@ -100,7 +100,8 @@ def _converted(array: Any, kind: Kind, where: str) -> _Values:
 
 
 def _finite(values: NDArray[np.float64], *, price: bool) -> _Values:
-    if not (np.abs(values) >= min(_UNDEFINED[:3])).any():
+    limit = min(_UNDEFINED[:3])
+    if not len(values) or not (np.fmax.reduce(values) >= limit or np.fmin.reduce(values) <= -limit):
         return values, {}
     infinite = np.isinf(values)
     sentinel = np.isin(values, _UNDEFINED) & price

@@ -7,7 +7,7 @@ large row group a few columns at a time, so that memory is bounded by what a row
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from foxhunt_ray.data.source.timestamps import Stamps, to_utc_ns
 from foxhunt_ray.errors import DamagedFileError, DataError
 
 _READ_BYTES = 64_000_000  # of decoded columns at once
+_RELEASE_BYTES = 32_000_000  # decoded since memory was last handed back
 _THREADS_FROM_BYTES = 8_000_000  # below, starting threads costs more than it saves
 
 _Rows = NDArray[np.int64]
@@ -117,7 +118,8 @@ def _decode(
     }
     orders = {order_of(piece.ts_event) for piece in pieces.values()} or {"ascending"}
     order = orders.pop() if len(orders) == 1 else "unordered"
-    return Reading(layout, frozenset(rows), pieces, stamps, order, counts)
+    told = replace(stamps, ns=np.empty(0, np.int64))  # the pieces hold the stamps
+    return Reading(layout, frozenset(rows), pieces, told, order, counts)
 
 
 def _rows_of_symbols(parquet: Any, layout: Layout, wanted: Wanted) -> dict[str, _Rows | slice]:
@@ -178,8 +180,9 @@ def _fill(
                 _put(arrays[symbol, name], values, kept[symbol], first)
         on_rows(first + table.num_rows)
         filled += table.nbytes
-        if filled > _READ_BYTES:
+        if filled > _RELEASE_BYTES:
             scratch.release()
+            pa.default_memory_pool().release_unused()
             filled = 0
     return counts
 
