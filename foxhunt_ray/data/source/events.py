@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,19 +56,29 @@ def event_findings(
 
 
 def telling_column(piece: Piece) -> str:
-    """A column of the file in which no two rows of one stamp are equal; "" if there is none."""
+    """A column of the file in which no two rows of one stamp are equal; "" if there is none.
+
+    Text is looked at before numbers, which may differ by chance; where no stamp comes twice there is nothing
+    to tell apart.
+    """
+    if len(np.unique(piece.ts_event)) == len(piece.ts_event):
+        return ""
     try:
         with opened(piece.path) as parquet:
-            for field in parquet.schema_arrow:
-                if is_text(field.type) or pa.types.is_integer(field.type) or pa.types.is_boolean(field.type):
-                    column = parquet.read(columns=[field.name]).column(field.name)
-                    if piece.rows is not None:
-                        column = column.take(piece.rows)
-                    if _tells_apart(column, piece.ts_event):
-                        return str(field.name)
+            fields = [f for f in parquet.schema_arrow if is_text(f.type) or _is_code(f.type)]
+            for field in sorted(fields, key=lambda f: not is_text(f.type)):
+                column = parquet.read(columns=[field.name]).column(field.name)
+                if piece.rows is not None:
+                    column = column.take(piece.rows)
+                if _tells_apart(column, piece.ts_event):
+                    return str(field.name)
     except DamagedFileError:
         return ""
     return ""
+
+
+def _is_code(dtype: Any) -> bool:
+    return bool(pa.types.is_integer(dtype) or pa.types.is_boolean(dtype))
 
 
 def _tells_apart(column: pa.ChunkedArray, ts_event: NDArray[np.int64]) -> bool:

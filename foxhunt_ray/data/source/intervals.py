@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -10,9 +11,10 @@ from numpy.typing import NDArray
 from foxhunt_ray.data.findings import Finding, refusal
 from foxhunt_ray.data.source.merge import Piece
 
-_FEWEST = 20  # rows that show an interval
-_REGULAR = 0.5  # share of steps that are the usual one, below which there is no interval
-_Interval = tuple[int, int]  # usual step, smallest step [ns]
+_REGULAR = ((20, 0.5), (10, 0.8))  # from so many rows on so large a share of usual steps shows an interval
+_ROWS = 100_000  # of a piece that are looked at
+_SHORT = 0.05  # share of steps that may be shorter than an interval's short ones: single rows out of step
+_Interval = tuple[int, int]  # usual step, short step [ns]
 
 
 def usual_step_of(ts_event: NDArray[np.int64]) -> int:
@@ -28,7 +30,7 @@ def interval_findings(pieces: Mapping[str, Sequence[Piece]]) -> list[Finding]:
         pieces: the pieces of each symbol.
     """
     by_file: dict[str, _Interval] = {}
-    for piece in (p for of in pieces.values() for p in of if len(p.ts_event) >= _FEWEST):
+    for piece in (p for of in pieces.values() for p in of):
         interval = _interval(piece.ts_event)
         if interval[0]:  # symbols of one file share its interval; a rarely traded one lacks rows
             by_file[piece.path] = min(by_file.get(piece.path, interval), interval)
@@ -50,18 +52,21 @@ def interval_findings(pieces: Mapping[str, Sequence[Piece]]) -> list[Finding]:
 
 
 def split_by_interval(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """The pieces of one symbol in groups of one interval, the group with the most rows first."""
-    groups: list[tuple[_Interval, list[Piece]]] = []
-    for piece in pieces:
-        interval = _interval(piece.ts_event)
-        for at, members in groups:
-            if not interval[0] or not at[0] or _alike(at, interval):
-                members.append(piece)
-                break
-        else:
-            groups.append((interval, [piece]))
-    ordered = sorted((of for _, of in groups), key=lambda of: -sum(len(p.ts_event) for p in of))
-    return ordered
+    """The pieces of one symbol in groups of one interval, the group with the most rows first.
+
+    Pieces that show no interval, such as those of a few rows, are in the first group; none is in no group.
+    """
+    intervals = [_interval(p.ts_event) for p in pieces]
+    finest: list[_Interval] = []
+    for interval in sorted(i for i in intervals if i[0]):
+        if not any(_alike(interval, f) for f in finest):
+            finest.append(interval)
+    groups = [next((f for f in finest if i[0] and _alike(i, f)), None) for i in intervals]
+    rows = Counter[_Interval | None]()
+    for piece, group in zip(pieces, groups, strict=True):
+        rows[group] += len(piece.ts_event)
+    order: list[_Interval | None] = [*sorted(finest, key=lambda f: -rows[f])] or [None]
+    return [[p for p, g in zip(pieces, groups, strict=True) if (g or order[0]) == f] for f in order]
 
 
 def span(nanoseconds: int) -> str:
@@ -73,11 +78,13 @@ def span(nanoseconds: int) -> str:
 
 
 def _interval(ts_event: NDArray[np.int64]) -> _Interval:
-    """Usual and smallest step of a piece; zeros where no step is usual."""
-    values, counts = _steps(ts_event)
-    if not len(values) or counts.max() < _REGULAR * counts.sum():
+    """Usual and short step of a piece; zeros where it shows none."""
+    values, counts = _steps(ts_event[:_ROWS])
+    needed = next((share for rows, share in _REGULAR if len(ts_event) >= rows), None)
+    if not len(values) or needed is None or counts.max() < needed * counts.sum():
         return 0, 0
-    return int(values[counts.argmax()]), int(values[0])
+    short = np.searchsorted(np.cumsum(counts), _SHORT * counts.sum(), side="right")
+    return int(values[counts.argmax()]), int(values[short])
 
 
 def _steps(ts_event: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

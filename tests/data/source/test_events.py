@@ -50,6 +50,11 @@ def test_ties_are_counted() -> None:
     )
 
 
+def test_ties_among_regular_stamps_show_events() -> None:
+    assert "20 of them at the stamp" in told(["price", "size"], np.sort(np.r_[REGULAR, REGULAR[:20]]))
+    assert told(["price", "size"], np.sort(np.r_[REGULAR, REGULAR[:2]])) == ""
+
+
 @pytest.mark.parametrize(("length", "step"), [(SECOND, "1s"), (60 * SECOND, "1m")])
 def test_the_length_of_bars_that_is_offered_fits_the_span(length: int, step: str) -> None:
     stamps = IRREGULAR // SECOND * length
@@ -72,3 +77,18 @@ def test_a_column_that_tells_rows_of_one_stamp_apart_is_found(tmp_path: Path) ->
     assert telling_column(whole) == "side"
     part = Piece(whole.path, REGULAR[:n], {}, rows=np.arange(0, 2 * n, 2))
     assert telling_column(part) == ""  # one side only: nothing varies
+
+
+def test_where_no_stamp_comes_twice_nothing_is_told_apart(tmp_path: Path) -> None:
+    n = 50
+    pq.write_table(pa.table({"ts": REGULAR[:n], "trades": np.arange(n) % 7}), tmp_path / "x.parquet")
+    assert telling_column(Piece(str(tmp_path / "x.parquet"), REGULAR[:n], {})) == ""
+
+
+def test_text_is_taken_before_numbers_that_differ_by_chance(tmp_path: Path) -> None:
+    n = 50
+    stamps = np.repeat(REGULAR[:n], 2)
+    table = pa.table({"trades": np.arange(2 * n) % 7, "contract": ["ESZ3", "ESH4"] * n})
+    for names, wanted in ((["trades", "contract"], "contract"), (["trades"], "trades")):
+        pq.write_table(table.select(names), tmp_path / "x.parquet")
+        assert telling_column(Piece(str(tmp_path / "x.parquet"), stamps, {})) == wanted

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from foxhunt_ray.data.source.intervals import interval_findings, span, split_by_interval, usual_step_of
 from foxhunt_ray.data.source.merge import Piece
@@ -38,6 +40,12 @@ def test_rows_that_are_absent_make_no_other_interval() -> None:
     assert interval_findings({"A": [MINUTES], "B": [illiquid]}) == []
 
 
+def test_a_symbol_mostly_traded_every_five_minutes_is_no_other_interval() -> None:
+    seldom = piece("i", MINUTE * np.cumsum(np.tile([5, 5, 5, 5, 1], 40)))
+    assert interval_findings({"A": [MINUTES], "B": [seldom]}) == []
+    assert split_by_interval([MINUTES, seldom]) == [[MINUTES, seldom]]
+
+
 def test_few_rows_and_irregular_stamps_show_no_interval() -> None:
     ticks = piece("t", np.cumsum(np.random.default_rng(0).integers(1, 10**9, 500)))
     assert interval_findings({"A": [HOURS, piece("x", MINUTE * np.arange(2)), ticks]}) == []
@@ -58,6 +66,40 @@ def test_pieces_are_grouped_by_interval_the_largest_group_first() -> None:
     more = piece("m2", MINUTE * np.arange(300, 310))
     groups = split_by_interval([HOURS, MINUTES, more])
     assert [[p.path for p in group] for group in groups] == [["m", "m2"], ["h"]]
+
+
+@pytest.mark.parametrize("few", [[0, 7], [0, 49, 98], [3]])
+def test_a_file_of_few_rows_stays_with_the_others(few: list[int]) -> None:
+    short = piece("s", MINUTE * (1000 + np.array(few)))
+    for pieces in ([MINUTES, short], [short, MINUTES]):
+        assert split_by_interval(pieces) == [pieces]
+        assert interval_findings({"A": pieces}) == []
+    assert split_by_interval([short]) == [[short]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([MINUTE, HOUR, DAY]), st.integers(0, 40)), min_size=1, max_size=6))
+def test_every_piece_is_in_one_group_and_two_groups_are_refused(made: list[tuple[int, int]]) -> None:
+    pieces = [piece(str(n), step * np.arange(rows)) for n, (step, rows) in enumerate(made)]
+    groups = split_by_interval(pieces)
+    assert sorted(p.path for group in groups for p in group) == [p.path for p in pieces]
+    assert all([p.path for p in group] == sorted(p.path for p in group) for group in groups)
+    sizes = [sum(len(p.ts_event) for p in group) for group in groups]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(groups) == max(1, len({step for step, rows in made if rows >= 10}))
+    assert bool(interval_findings({"A": pieces})) == (len(groups) > 1)
+
+
+def test_ten_daily_rows_beside_hours_are_refused() -> None:
+    weekdays = np.arange(14)[np.arange(14) % 7 < 5]
+    (refused,) = interval_findings({"A": [HOURS, piece("d", DAY * weekdays)]})
+    assert refused.text == "bars of 1 h in h, but of 1 d in d"
+
+
+def test_single_rows_out_of_step_hide_no_interval() -> None:
+    partial = piece("h", np.append(HOUR * np.arange(100), HOUR * 99 + MINUTE))
+    (refused,) = interval_findings({"A": [MINUTES, partial]})
+    assert refused.text == "bars of 1 min in m, but of 1 h in h"
 
 
 @pytest.mark.parametrize(
