@@ -129,8 +129,9 @@ def scan_market(
     account = Account(discover(config.data.paths), skip_bad=config.data.skip_bad)
     layouts, findings = _layouts(account, config)
     plan, differing = drift(layouts, config)
-    readings, more = _readings(account, layouts, plan, config, whole=whole, on_progress=on_progress)
-    merged, joined = _merged(readings, config, events=events)
+    scratch = Scratch()
+    readings, more = _readings(account, layouts, plan, config, scratch, whole=whole, on_progress=on_progress)
+    merged, joined = _merged(readings, config, scratch, events=events)
     findings += [*differing, *more, *joined]
     if not merged:
         if not any(e.status == "refused" for e in account.entries):
@@ -140,7 +141,7 @@ def scan_market(
     rows_read, dropped = _accounted(account, readings, merged)
     findings = [
         *reading_findings(readings, list(merged), config),
-        *value_findings({b.symbol: b.columns for b in bars}),
+        *value_findings({b.symbol: b.columns for b in bars}, scratch),
         *findings,
     ]
     return Market(
@@ -185,6 +186,7 @@ def _readings(
     layouts: Sequence[Layout],
     plan: DriftPlan,
     config: Config,
+    scratch: Scratch,
     *,
     whole: bool,
     on_progress: Progress | None,
@@ -198,7 +200,7 @@ def _readings(
         {x.path: x.roles.kinds for x in layouts}, scale=scale, option=config.data.price_scale
     )
     wanted = Wanted(frozenset(config.data.symbols), names, scale)
-    scratch, readings = Scratch(), []
+    readings = []
     total, before = sum(x.rows for x in layouts), 0
     for layout in layouts:
 
@@ -215,7 +217,7 @@ def _readings(
 
 
 def _merged(
-    readings: Sequence[Reading], config: Config, *, events: bool
+    readings: Sequence[Reading], config: Config, scratch: Scratch, *, events: bool
 ) -> tuple[dict[str, Merged], list[Finding]]:
     """The pieces of each symbol joined to one series, and what the stamps of all of them show."""
     there = frozenset[str]().union(*(r.symbols for r in readings))
@@ -226,7 +228,6 @@ def _merged(
     pieces, findings = at_bar_start(readings, pieces, config)
     findings += stamp_findings(readings, pieces, config)
     refused, symbols = ([], set(pieces)) if events else no_bars(readings)
-    scratch = Scratch()
     merged = {}
     for symbol, of in pieces.items():
         # One interval is gone on with; rows that repeat each other are told of all.

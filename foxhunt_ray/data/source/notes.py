@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from foxhunt_ray.config import Config
 from foxhunt_ray.data.discover import listed
 from foxhunt_ray.data.findings import Finding, note, warning
+from foxhunt_ray.data.scratch import Scratch
 from foxhunt_ray.data.source.clocks import stamp_side
 from foxhunt_ray.data.source.reading import Reading
 
@@ -44,16 +45,18 @@ def reading_findings(readings: Sequence[Reading], symbols: Sequence[str], config
     return found + _counts(readings)
 
 
-def value_findings(columns: Mapping[str, _Columns]) -> list[Finding]:
+def value_findings(columns: Mapping[str, _Columns], scratch: Scratch) -> list[Finding]:
     """Columns that hold nothing or never change.
 
     Args:
         columns: symbol to its columns, float64 [n] each.
+        scratch: their memory, handed back after each column.
     """
     constant: list[str] = []
     empty: list[str] = []
     for name in dict.fromkeys(name for of in columns.values() for name in of):
         spans = {s: _span(of[name]) for s, of in columns.items() if name in of}
+        scratch.release()
         without = [s for s, span in spans.items() if span is None]
         known = [span for span in spans.values() if span is not None]
         if without:
