@@ -192,7 +192,7 @@ def _session(bars: Bars, *, length: bool) -> Series:
         return np.full(len(bars.ts_event), np.nan)
     usual, row = _usual_so_far(steps), np.arange(len(bars.ts_event))
     last = np.maximum.accumulate(np.where(np.concatenate([[False], steps > 1.5 * usual]), row, 0))
-    value = np.concatenate([[0], steps / usual])[last] if length else row - last
+    value = np.concatenate([[0], steps / np.maximum(usual, 1)])[last] if length else row - last
     return np.where(last > 0, np.log1p(value), np.nan)
 
 

@@ -23,7 +23,7 @@ from foxhunt_ray.data.findings import Finding, refusal, require_none_refused
 from foxhunt_ray.data.scratch import Scratch
 from foxhunt_ray.data.source.drift import DriftPlan, drift
 from foxhunt_ray.data.source.events import telling_column
-from foxhunt_ray.data.source.intervals import split_by_interval
+from foxhunt_ray.data.source.intervals import interval_findings, split_by_interval
 from foxhunt_ray.data.source.layout import Layout, read_layouts
 from foxhunt_ray.data.source.merge import Merged, Origin, merge_symbol
 from foxhunt_ray.data.source.notes import reading_findings, resolved, value_findings
@@ -228,10 +228,10 @@ def _merged(
     pieces, findings = at_bar_start(readings, pieces, config)
     findings += stamp_findings(readings, pieces, config)
     refused, symbols = ([], set(pieces)) if events else no_bars(readings)
-    merged = {}
+    merged, mixed = {}, bool(interval_findings(pieces))
     for symbol, of in pieces.items():
-        # One interval is gone on with; rows that repeat each other are told of all.
-        for group in reversed(split_by_interval(of)):
+        # Where intervals are mixed, which is refused, one is gone on with; repeated rows are told of all.
+        for group in reversed(split_by_interval(of)) if mixed else [of]:
             merged[symbol] = merge_symbol(
                 symbol,
                 group,

@@ -429,3 +429,19 @@ def test_int96_stamps_beyond_nanoseconds_are_refused_not_wrapped(tmp_path: Path)
 def test_a_wide_table_keeps_its_columns(tmp_path: Path) -> None:
     market = read(write(tmp_path / "w.parquet", Date=stamps(2), AAPL=[1.0, 2.0], MSFT=[3.0, 4.0]))
     assert list(market.bars[0].columns) == ["AAPL", "MSFT"]
+
+
+def test_a_symbol_that_is_rarely_traded_in_one_file_keeps_all_its_rows(tmp_path: Path) -> None:
+    minute = 60 * 10**9
+    for number, (step, count) in enumerate(((1, 100), (5, 30))):
+        busy, quiet = minute * np.arange(100), minute * step * np.arange(count)
+        ts = START + number * 24 * HOUR + np.concatenate([busy, quiet])
+        write(
+            tmp_path / f"d{number}.parquet",
+            ts=pa.array(ts, pa.timestamp("ns", "UTC")),
+            symbol=["P"] * 100 + ["Q"] * count,
+            close=np.ones(len(ts)),
+        )
+    market = read(tmp_path)
+    assert [len(b.ts_event) for b in market.bars] == [200, 130]
+    assert market.rows_read == 330 and not market.dropped
