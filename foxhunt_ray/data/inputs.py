@@ -15,6 +15,7 @@ from foxhunt_ray.data.features import COMPUTED, GROUPS, MISSING, feature_blocks,
 from foxhunt_ray.data.findings import Finding, note, warning
 from foxhunt_ray.data.schema import Bars
 from foxhunt_ray.data.screening import screen_columns, warm_up_findings
+from foxhunt_ray.data.source.columns import is_id
 from foxhunt_ray.errors import DataError
 
 
@@ -48,8 +49,11 @@ def choose_inputs(bars: Sequence[Bars], config: Config, *, more: Sequence[str] =
     computed, findings = _computed(bars, config)
     excluded = _excluded([n for n in (*COMPUTED, *_shared(bars)) if n not in more], features.exclude)
     computed = [name for name in computed if name not in excluded]
-    named = dict.fromkeys([*_matching(bars, features.columns), *more])
-    raw = [name for name in named if name not in excluded]
+    named, ids = _matching(bars, features.columns)
+    if ids := [name for name in ids if name not in excluded]:
+        text = f"ids and flags that the globs of features.columns do not take: {', '.join(ids)}"
+        findings.append(note(text, count=len(ids), action="name one in full there if it is an input"))
+    raw = [name for name in dict.fromkeys([*named, *more]) if name not in excluded]
     if taken := [name for name in raw if _is_taken(bars, name, price)]:
         raw = [name for name in raw if name not in taken]
         text = f"columns called like computed inputs are not used: {', '.join(taken)}"
@@ -153,7 +157,8 @@ def _shared(bars: Sequence[Bars]) -> list[str]:
     return [c for c in bars[0].columns if all(c in one.columns for one in bars)]
 
 
-def _matching(bars: Sequence[Bars], patterns: Sequence[str]) -> list[str]:
+def _matching(bars: Sequence[Bars], patterns: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The columns asked for, and the ids that only a glob asks for."""
     shared = _shared(bars)
     found: list[str] = []
     for pattern in patterns:
@@ -164,7 +169,8 @@ def _matching(bars: Sequence[Bars], patterns: Sequence[str]) -> list[str]:
                 f"columns: {', '.join(shared)}"
             )
         found += [h for h in hits if h not in found]
-    return found
+    ids = [name for name in found if is_id(name) and name not in patterns]
+    return [name for name in found if name not in ids], ids
 
 
 def _fits(name: str, pattern: str) -> bool:

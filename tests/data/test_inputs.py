@@ -81,6 +81,29 @@ def test_columns_are_taken_by_name_and_glob_in_order():
     assert choose_inputs([bars()], config).names == ("signal", "bid_close")
 
 
+def test_a_glob_takes_no_ids_and_says_so_but_a_name_in_full_does():
+    b = bars()
+    for name in ("trade_id", "flags", "sequence"):
+        b.columns[name] = np.random.default_rng(len(name)).standard_normal(300)
+    config = load_config(None, ["features.groups=[]", 'features.columns=["s*", "*_id", "flags", "f*"]'])
+    found = choose_inputs([b], config)
+    assert found.names == ("signal", "flags")
+    assert told(found)[0] == (
+        "ids and flags that the globs of features.columns do not take: sequence, trade_id; "
+        "name one in full there if it is an input"
+    )
+    excluded = {"features.columns": ["*"], "features.exclude": ["sequence", "trade_id", "flags"]}
+    assert not any("ids and flags" in t for t in told(choose_inputs([b], load_config(None, excluded))))
+
+
+def test_a_glob_that_fits_ids_only_leaves_no_input_and_the_refusal_says_why():
+    b = bars()
+    b.columns["trade_id"] = np.arange(300.0)
+    config = load_config(None, ["features.groups=[]", 'features.columns=["trade*"]'])
+    with pytest.raises(DataError, match=r"no input feature is left; ids and flags .*: trade_id"):
+        choose_inputs([b], config)
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -56,14 +56,12 @@ class Roles:
         left_out: a phrase for each other column.
         integer_prices: prices of integer type, which are often fixed-point numbers; names used inside.
         kinds: name used inside to how its values are to be read, for ``to_values``.
-        ids: the numeric columns that are ids, flags or counters by their name, and no market data.
     """
 
     values: dict[str, str]
     left_out: tuple[str, ...]
     integer_prices: tuple[str, ...]
     kinds: dict[str, Kind] = field(default_factory=dict)
-    ids: tuple[str, ...] = ()
 
 
 def column_roles(schema: Any, *, taken: Collection[str], path: str, head: Head | None = None) -> Roles:
@@ -99,8 +97,7 @@ def column_roles(schema: Any, *, taken: Collection[str], path: str, head: Head |
             )
         values[name], kinds[name] = one.name, kind
     integers = tuple(name for name, kind in kinds.items() if kind == "integer price")
-    ids = tuple(name for name in values if _IDS.fullmatch(plain(name)))
-    return Roles(values, tuple(left_out), integers, kinds, ids)
+    return Roles(values, tuple(left_out), integers, kinds)
 
 
 def _names(raw: Sequence[str]) -> dict[str, str]:
@@ -125,6 +122,11 @@ def is_market_data(name: str) -> bool:
     return _is_price(name) or _is_size(name)
 
 
+def is_id(name: str) -> bool:
+    """Whether a column is by its name an id, a flag or a counter, and no market data."""
+    return _IDS.fullmatch(plain(name)) is not None
+
+
 def _is_price(name: str) -> bool:
     return name in _PRICES or _MORE_PRICES.fullmatch(plain(name)) is not None
 
@@ -134,7 +136,7 @@ def _is_size(name: str) -> bool:
 
 
 def _is_no_data(name: str) -> bool:
-    return plain(name) in ROW_NUMBERS or _IDS.fullmatch(plain(name)) is not None
+    return plain(name) in ROW_NUMBERS or is_id(name)
 
 
 def _judged(names: Sequence[str], head: Head | None) -> _Texts:

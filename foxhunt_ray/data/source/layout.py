@@ -19,6 +19,7 @@ from foxhunt_ray.data.discover import FileEntry, listed
 from foxhunt_ray.data.findings import Finding
 from foxhunt_ray.data.parquet import opened
 from foxhunt_ray.data.source.columns import Roles, column_roles
+from foxhunt_ray.data.source.scale import binary_prices
 from foxhunt_ray.data.source.symbols import (
     index_levels,
     mixed_intervals,
@@ -173,8 +174,10 @@ def _form(schema: Any, config: Config, path: str) -> tuple[_Form, tuple[Finding,
     else:
         roles = column_roles(schema, taken={*times, column}, path=path, head=head)
     kind = time_kind(schema.field(times[0]).type)
-    form = _Form(tuple(times), kind, column, roles, melt, types)
-    return form, (replace(wide.finding, file=path),) if wide else ()
+    found = [replace(wide.finding, file=path)] if wide else []
+    if binary := binary_prices(roles, schema, path=path):
+        found.append(binary)
+    return _Form(tuple(times), kind, column, roles, melt, types), tuple(found)
 
 
 def _times(schema: Any, wanted: str, path: str) -> list[str]:

@@ -93,18 +93,22 @@ def columns_to_read(
 def price_samples(layouts: Sequence[Layout]) -> dict[str, NDArray[np.int64]]:
     """The first values of the integer prices of up to 32 files, by column: int64, missing ones left out.
 
-    Raises:
-        DamagedFileError: a file cannot be decoded.
+    A file that cannot be decoded adds none; it is refused when it is read whole.
     """
     samples: dict[str, list[NDArray[np.int64]]] = {}
     fixed = [x for x in layouts if x.roles.integer_prices]
     for layout in fixed[:: -(-len(fixed) // _SAMPLE_FILES) or 1]:
         raw = {layout.roles.values[name]: name for name in layout.roles.integer_prices}
-        with opened(layout.path) as parquet:
-            batch = next(parquet.iter_batches(batch_size=_SAMPLE_ROWS, columns=list(raw)))
+        for name in raw.values():
+            samples.setdefault(name, [np.empty(0, np.int64)])
+        try:
+            with opened(layout.path) as parquet:
+                batch = next(parquet.iter_batches(batch_size=_SAMPLE_ROWS, columns=list(raw)))
+        except DamagedFileError:
+            continue
         for column, name in raw.items():
             values = batch.column(column).drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
-            samples.setdefault(name, []).append(values)
+            samples[name].append(values)
     return {name: np.concatenate(parts) for name, parts in samples.items()}
 
 

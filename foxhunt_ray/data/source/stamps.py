@@ -84,13 +84,13 @@ def _other_clocks(readings: Sequence[Reading], config: Config) -> Iterator[Findi
 
 def _stamps_of(path: str, name: str, config: Config) -> NDArray[np.int64] | None:
     """Another time column of a file, UTC ns; None if it cannot be read as one."""
-    with opened(path) as parquet:
-        column = parquet.read(columns=[name]).column(name)
     try:
+        with opened(path) as parquet:
+            column = parquet.read(columns=[name]).column(name)
         return to_utc_ns(
             column, timezone=config.data.timezone, where=f"{path}: {name}", dates=config.data.dates
         ).ns
-    except DataError:  # expiry dates and the like, with missing values
+    except DataError:  # expiry dates and the like, with missing values; or a damaged page
         return None
 
 

@@ -48,6 +48,17 @@ def findings(layouts: list[Layout]) -> list[str]:
     return [str(f) for x in layouts for f in x.findings]
 
 
+def test_binary_prices_are_told_of_once_for_all_files_of_a_schema(real_data: Path, tmp_path: Path) -> None:
+    quotes = pq.read_table(real_data / "nautilus_64bit" / "quotes.parquet")
+    for name in ("a", "b"):
+        pq.write_table(quotes, tmp_path / f"{name}.parquet")
+    pq.write_table(quotes, tmp_path / "c.parquet", compression="none")
+    assert findings(read(tmp_path)) == [
+        f"{tmp_path}/a.parquet: binary columns bid_price, ask_price, bid_size, ask_size are read as fixed "
+        "point x1e9, as Nautilus writes it (EUR/USD.SIM, 5 decimal places)"
+    ]
+
+
 def test_the_first_source_of_a_symbol_that_applies_is_used_and_named(tmp_path: Path) -> None:
     folder = tmp_path / "symbol=HIVE"
     column = bars(folder / "COLUMN.parquet", {"symbol": "META"}, ticker=["A", "B"], permno=[1, 2])
