@@ -35,7 +35,7 @@ def test_epochs_are_passes_and_loading_ahead_changes_no_result(small_ray, market
     for key in ("train/loss", "val/loss", "val_full/skill"):
         assert ahead[key] == on_demand[key]
     assert checkpoint == tmp_path / "True" / "best" / "model.safetensors" and checkpoint.is_file()
-    windows = survey(load_config(None, PARAMS | {"data.path": str(market)})).window_counts()["train"]
+    windows = survey(load_config(None, PARAMS | {"data.path": str(market)})).window_counts["train"]
     assert resume_step(tmp_path / "True") == 2 * -(-windows // 500)
 
 

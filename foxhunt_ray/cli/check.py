@@ -68,10 +68,10 @@ def _file_lines(files: Sequence[FileEntry]) -> Iterator[str]:
 
 
 def _reading_lines(found: Survey) -> Iterator[str]:
-    yield from contract(found)
-    for name, span in found.summary()["splits"].items():
-        windows = found.window_counts()[name]
-        yield f"{name:5} {windows:>10,} windows  {span['start'][:19]} to {span['end'][:19]} UTC"
+    data = found.summary()
+    yield from contract(found, data)
+    for name, span in data["splits"].items():
+        yield f"{name:5} {data['windows'][name]:>10,} windows  {span['start'][:19]} to {span['end'][:19]} UTC"
 
 
 def _as_json(seen: Inspection) -> dict[str, Any]:

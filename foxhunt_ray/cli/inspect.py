@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from foxhunt_ray.cli.options import overrides
@@ -15,6 +15,7 @@ from foxhunt_ray.errors import ConfigError
 
 if TYPE_CHECKING:
     from foxhunt_ray.data.findings import Finding
+    from foxhunt_ray.data.survey import Survey
 
 _WARNINGS = 6
 
@@ -31,13 +32,14 @@ def config(options: argparse.Namespace, argv: Sequence[str]) -> int:
     return 0
 
 
-def contract(found: Any) -> list[str]:
+def contract(found: Survey, data: Mapping[str, Any]) -> list[str]:
     """What a run reads: data, features, and target with windows, a line each.
 
     Args:
-        found: a ``Survey``.
+        found: the survey.
+        data: its ``summary()``.
     """
-    data, target = found.summary(), found.config.target
+    target = found.config.target
     states = Counter(f.status for f in found.market.files)
     files = [f"{count} files {state}" for state, count in sorted(states.items())]
     symbols = " ".join(data["symbols"][:6]) + (" ..." if len(data["symbols"]) > 6 else "")

@@ -48,13 +48,13 @@ def _run(options: argparse.Namespace, argv: Sequence[str], *, verb: str) -> int:
         found = survey(config, user=user_features(options), on_progress=progress)
     if options.resume:
         _require_same_inputs(out, name, found.features)
-    if not found.window_counts()["val"]:
+    if not found.window_counts["val"]:
         raise DataError(
             f"{config.data.where}: no validation window, but training is steered by "
             "validation; give split.val more of the data, or lower data.context_length or target.horizon"
         )
     stream = sys.stderr if options.json else sys.stdout
-    for line in (*contract(found), *reading(found.findings)):
+    for line in (*contract(found, found.summary()), *reading(found.findings)):
         print(line, file=stream, flush=True)
     folder = create_run(out, name, resume=options.resume)
     prepare_environment(config)  # before the first import of Ray, in the next line

@@ -16,6 +16,7 @@ from foxhunt_ray.data.discover import listed
 from foxhunt_ray.data.findings import Finding, note, warning
 from foxhunt_ray.data.schema import Bars, Market
 from foxhunt_ray.data.source.columns import plain
+from foxhunt_ray.data.source.intervals import most_common
 from foxhunt_ray.errors import ConfigError, DataError
 
 _DAY = 86_400 * 10**9
@@ -106,10 +107,9 @@ def _require_length(every: int) -> None:
 
 def _require_fit(bars: Bars, every: int) -> None:
     """A bar that lies in two new ones would show the first what comes after it."""
-    steps, counts = np.unique(np.diff(bars.ts_event), return_counts=True)
-    if not len(steps):
+    step, count = most_common(np.diff(bars.ts_event))
+    if not count:
         return
-    step = int(steps[counts.argmax()])
     over = np.flatnonzero(bars.ts_event % every + step > every)
     if len(over):
         first = np.datetime64(int(bars.ts_event[over[0]]), "ns").astype("datetime64[s]")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from foxhunt_ray.data.prices import ohlc, price_series, quote
 from foxhunt_ray.data.schema import Bars
+from foxhunt_ray.data.source.intervals import most_common
 from foxhunt_ray.errors import DataError
 
 Series = NDArray[np.float64]
@@ -87,8 +88,7 @@ def feature_blocks(bars: Bars, name: str, price: str) -> Iterator[tuple[slice, S
     size = n if name in GROUPS["session"] else _BLOCK_ROWS
     for start in range(0, n, max(size, 1)):
         stop, low = min(start + size, n), max(start - _LOOK_BACK, 0)
-        columns = {key: values[low:stop] for key, values in bars.columns.items()}
-        values = _feature(Bars(bars.symbol, bars.ts_event[low:stop], columns), name, price)
+        values = _feature(bars.part(low, stop), name, price)
         yield slice(start, stop), None if values is None else values[start - low :]
 
 
@@ -99,7 +99,7 @@ def says_nothing(bars: Bars, name: str) -> bool:
     """
     steps = np.diff(bars.ts_event)
     if name in GROUPS["session"]:
-        gaps = np.flatnonzero(steps > 1.5 * _usual(steps)) if len(steps) else steps
+        gaps = np.flatnonzero(steps > 1.5 * most_common(steps)[0])
         if len(gaps) < _FEWEST_GAPS:
             return True
         stretches = np.diff(gaps, prepend=-1, append=len(steps))
@@ -194,11 +194,6 @@ def _session(bars: Bars, *, length: bool) -> Series:
     last = np.maximum.accumulate(np.where(np.concatenate([[False], steps > 1.5 * usual]), row, 0))
     value = np.concatenate([[0], steps / np.maximum(usual, 1)])[last] if length else row - last
     return np.where(last > 0, np.log1p(value), np.nan)
-
-
-def _usual(steps: NDArray[np.int64]) -> int:
-    values, counts = np.unique(steps, return_counts=True)
-    return int(values[counts.argmax()])
 
 
 def _usual_so_far(steps: NDArray[np.int64]) -> NDArray[np.int64]:

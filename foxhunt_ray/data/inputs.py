@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from foxhunt_ray.config import Config
 from foxhunt_ray.data.discover import listed
 from foxhunt_ray.data.features import COMPUTED, GROUPS, MISSING, feature_blocks, says_nothing
 from foxhunt_ray.data.findings import Finding, note, warning
+from foxhunt_ray.data.globs import fits
 from foxhunt_ray.data.schema import Bars
 from foxhunt_ray.data.screening import screen_columns, warm_up_findings
 from foxhunt_ray.data.source.columns import is_id
@@ -119,7 +119,8 @@ def _is_useful(name: str, bars: Sequence[Bars], config: Config) -> bool:
 
 def _is_allowed(bars: Bars, name: str, price: str) -> bool:
     """Whether other columns give it, whatever else is called so."""
-    first = Bars(bars.symbol, bars.ts_event[:1], {c: v[:1] for c, v in bars.columns.items() if c != name})
+    first = bars.part(0, 1)
+    first.columns.pop(name, None)
     return all(values is not None for _, values in feature_blocks(first, name, price))
 
 
@@ -162,7 +163,7 @@ def _matching(bars: Sequence[Bars], patterns: Sequence[str]) -> tuple[list[str],
     shared = _shared(bars)
     found: list[str] = []
     for pattern in patterns:
-        hits = [c for c in shared if _fits(c, pattern)]
+        hits = [c for c in shared if fits(c, pattern)]
         if not hits:
             raise DataError(
                 f"features.columns has {pattern!r}, but no numeric column of every symbol is called so; "
@@ -173,18 +174,14 @@ def _matching(bars: Sequence[Bars], patterns: Sequence[str]) -> tuple[list[str],
     return [name for name in found if name not in ids], ids
 
 
-def _fits(name: str, pattern: str) -> bool:
-    return name == pattern or fnmatchcase(name, pattern)
-
-
 def _excluded(names: Sequence[str], patterns: Sequence[str]) -> set[str]:
     for pattern in patterns:
-        if not any(_fits(name, pattern) for name in names):
+        if not any(fits(name, pattern) for name in names):
             columns = [name for name in names if name not in COMPUTED]
             raise DataError(
                 f"features.exclude has {pattern!r}, but no input is called so; columns: {listed(columns)}"
             )
-    return {name for name in names if any(_fits(name, pattern) for pattern in patterns)}
+    return {name for name in names if fits(name, *patterns)}
 
 
 def _require_free(bars: Sequence[Bars], flags: Sequence[str]) -> None:

@@ -95,7 +95,7 @@ def survey(
 
 def _too_few(found: Survey) -> list[Finding]:
     """A refusal if there is nothing to learn from, or nothing to judge it by though that was asked for."""
-    config, windows = found.config, found.window_counts()
+    config, windows = found.config, found.window_counts
     lacking = next((name for name in ("train", "val") if name in found.spans and not windows[name]), "")
     if not lacking:
         return []

@@ -52,6 +52,11 @@ class Bars:
     ts_event: NDArray[np.int64]
     columns: dict[str, NDArray[np.float64]]
 
+    def part(self, start: int, stop: int) -> Bars:
+        """The bars of rows ``start`` to ``stop`` (exclusive), as views of these arrays."""
+        columns = {name: values[start:stop] for name, values in self.columns.items()}
+        return Bars(self.symbol, self.ts_event[start:stop], columns)
+
 
 @dataclass(frozen=True, eq=False)
 class Market:
@@ -226,9 +231,10 @@ def _merged(
     pieces = {s: [r.pieces[s] for r in readings if s in r.pieces] for s in sorted(there)}
     pieces = {s: of for s, of in pieces.items() if of}
     pieces, findings = at_bar_start(readings, pieces, config)
-    findings += stamp_findings(readings, pieces, config)
+    mixed = interval_findings(pieces)
+    findings += [*stamp_findings(readings, config), *mixed]
     refused, symbols = ([], set(pieces)) if events else no_bars(readings)
-    merged, mixed = {}, bool(interval_findings(pieces))
+    merged = {}
     for symbol, of in pieces.items():
         # Where intervals are mixed, which is refused, one is gone on with; repeated rows are told of all.
         for group in reversed(split_by_interval(of)) if mixed else [of]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from foxhunt_ray.data.inputs import Inputs, bad_rows, choose_inputs
 from foxhunt_ray.data.prices import price_series
 from foxhunt_ray.data.schema import Bars, Market
 from foxhunt_ray.data.scratch import Scratch
+from foxhunt_ray.data.source.intervals import most_common
 from foxhunt_ray.data.split import Span, iso, split_spans
 from foxhunt_ray.data.synthetic import best_possible, ridge_ceiling
 from foxhunt_ray.data.targets import hide_across_gaps, last_values, target_rows
@@ -101,6 +103,7 @@ class Survey:
         """Bytes of the inputs and targets as float32."""
         return sum(4 * x.size + 4 * y.size for x, y in zip(self.rows, self.targets, strict=True))
 
+    @cached_property
     def window_counts(self) -> dict[str, int]:
         """Valid windows of train, val and test."""
         return {name: sum(map(len, self.ends(name))) for name in ("train", "val", "test")}
@@ -126,7 +129,7 @@ class Survey:
             "symbols": list(self.symbols),
             "rows": sum(map(len, self.rows)),
             "features": list(self.features),
-            "windows": self.window_counts(),
+            "windows": dict(self.window_counts),
             "splits": self._split_times(),
             "dropped": dict(self.market.dropped),
         }
@@ -259,11 +262,10 @@ def usual_step(bars: Sequence[Bars]) -> int:
     Raises:
         DataError: no symbol has two bars.
     """
-    steps = np.concatenate([np.diff(b.ts_event) for b in bars])
-    if not len(steps):
+    step, count = most_common(np.concatenate([np.diff(b.ts_event) for b in bars]))
+    if not count:
         raise DataError(f"no symbol has two bars ({len(bars)} symbols); a forecast needs a series")
-    values, counts = np.unique(steps, return_counts=True)
-    return int(values[counts.argmax()])
+    return step
 
 
 def _usual_gap(step: int) -> int:

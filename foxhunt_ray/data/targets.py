@@ -99,8 +99,7 @@ def _blocks(bars: Bars, horizon: int) -> Iterator[tuple[slice, Bars, int]]:
     for start in range(0, n, _BLOCK_ROWS):
         stop = min(start + _BLOCK_ROWS, n)
         low, high = max(start - VOL_SPAN, 0), min(stop + horizon, n)
-        columns = {name: values[low:high] for name, values in bars.columns.items()}
-        yield slice(start, stop), Bars(bars.symbol, bars.ts_event[low:high], columns), start - low
+        yield slice(start, stop), bars.part(low, high), start - low
 
 
 def _future(bars: Bars, config: Config, horizon: int) -> Series:

@@ -72,8 +72,7 @@ class UserFeatures:
             )
             for rows in sorted({int(n * share) for share in _CUTS} | {n - 1}):
                 if rows > 0:
-                    columns = {name: values[:rows] for name, values in one.columns.items()}
-                    part = Bars(one.symbol, one.ts_event[:rows], columns)
+                    part = one.part(0, rows)
                     cut = iso(int(one.ts_event[rows]))
                     text = f"looks into the future: without the rows from {cut} on it has other values"
                     self._compare(part, whole, self._columns(part), text)

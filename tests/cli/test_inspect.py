@@ -22,4 +22,4 @@ from foxhunt_ray.data.synthetic import synthetic_market
 def test_the_contract_names_the_target_and_every_horizon(target, words):
     config = load_config(None, {f"target.{name}": value for name, value in target.items()})
     found = survey_market(config, synthetic_market(1, n_symbols=1, n_bars=900))
-    assert contract(found)[-1].startswith(words)
+    assert contract(found, found.summary())[-1].startswith(words)

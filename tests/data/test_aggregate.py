@@ -182,10 +182,13 @@ def test_no_rows_give_no_bars():
 
 
 def test_the_arrays_given_are_not_changed():
-    trades = random_trades(1, 50)
+    trades, untouched = random_trades(1, 50), random_trades(1, 50)
     for values in (trades.ts_event, *trades.columns.values()):
         values.flags.writeable = False
     aggregate_bars(trades, MINUTE)
+    np.testing.assert_array_equal(trades.ts_event, untouched.ts_event)
+    for name, values in untouched.columns.items():
+        np.testing.assert_array_equal(trades.columns[name], values)
 
 
 @pytest.mark.parametrize("every", [0, -SECOND, 7 * MINUTE, 36 * HOUR])

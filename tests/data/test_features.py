@@ -18,22 +18,6 @@ HOUR = 3600 * 10**9
 ALL = tuple(n for group in GROUPS.values() for n in group)
 
 
-def bars(n: int = 300, seed: int = 0, symbol: str = "AAA") -> Bars:
-    random = np.random.default_rng(seed)
-    close = 100 * np.exp(np.cumsum(random.standard_normal(n) * 1e-2))
-    columns = {
-        "open": close * 0.999,
-        "high": close * 1.01,
-        "low": close * 0.98,
-        "close": close,
-        "volume": random.lognormal(5, 1, n),
-        "bid_close": close * 0.9995,
-        "ask_close": close * (1.0005 + 1e-4 * random.random(n)),
-        "signal": random.standard_normal(n),
-    }
-    return Bars(symbol, 1_577_836_800 * 10**9 + np.arange(n) * HOUR, columns)
-
-
 def with_gaps(b: Bars) -> Bars:
     stamps = b.ts_event.copy()
     for row, hours in ((20, 9), (90, 50), (91, 3), (250, 17)):
@@ -41,16 +25,16 @@ def with_gaps(b: Bars) -> Bars:
     return Bars(b.symbol, stamps, b.columns)
 
 
-def test_no_feature_sees_a_later_row():
-    whole = bars()
+def test_no_feature_sees_a_later_row(make_bars):
+    whole = make_bars()
     part = Bars(whole.symbol, whole.ts_event[:200], {k: v[:200] for k, v in whole.columns.items()})
     full = feature_rows(whole, (*ALL, "signal"), "auto")[:200]
     assert np.array_equal(full, feature_rows(part, (*ALL, "signal"), "auto"), equal_nan=True)
 
 
 @pytest.mark.parametrize("row", [1, 24, 96, 299])
-def test_values_are_those_of_the_definition(row):
-    b = bars()
+def test_values_are_those_of_the_definition(make_bars, row):
+    b = make_bars()
     values = dict(zip(ALL, feature_rows(b, ALL, "close")[row], strict=True))
     close = b.columns["close"]
     returns = np.diff(np.log(close))
@@ -97,8 +81,8 @@ def test_sessions_equal_a_count_kept_bar_by_bar(steps):
 
 @given(st.integers(1, 299), st.integers(0, 2**32 - 1))
 @settings(max_examples=25, deadline=None)
-def test_a_changed_future_changes_no_group(cut, seed):
-    b, other = with_gaps(bars(300)), bars(300, seed)
+def test_a_changed_future_changes_no_group(make_bars, cut, seed):
+    b, other = with_gaps(make_bars(300)), make_bars(300, seed)
     stamps = np.concatenate([b.ts_event[:cut], b.ts_event[cut - 1] + np.arange(1, 301 - cut) * 7 * HOUR])
     columns = {k: np.concatenate([v[:cut], other.columns[k][cut:]]) for k, v in b.columns.items()}
     names = (*ALL, "signal", "signal_missing", "return_24_missing", "session_gap_missing")
@@ -106,37 +90,37 @@ def test_a_changed_future_changes_no_group(cut, seed):
     assert before.tobytes() == after.tobytes()
 
 
-def test_an_empty_column_is_refused_by_name():
-    b = bars()
+def test_an_empty_column_is_refused_by_name(make_bars):
+    b = make_bars()
     b.columns["signal"][:] = np.nan
     with pytest.raises(DataError, match=r"AAA: column 'signal' has no finite value in 300 rows"):
         feature_rows(b, ("signal",), "auto")
 
 
-def test_a_value_too_large_for_float32_counts_as_missing():
-    b = bars()
+def test_a_value_too_large_for_float32_counts_as_missing(make_bars):
+    b = make_bars()
     b.columns["signal"][5] = 1e300
     rows = feature_rows(b, ("signal",), "auto")
     assert np.flatnonzero(np.isnan(rows[:, 0])).tolist() == [5]
 
 
 @pytest.mark.parametrize("block", [1, 7, 97, 210, 999])
-def test_blocks_of_rows_give_the_same_bits_as_the_whole(monkeypatch, block):
-    b = bars(1000)
+def test_blocks_of_rows_give_the_same_bits_as_the_whole(make_bars, monkeypatch, block):
+    b = make_bars(1000)
     b.ts_event[500:] += 50 * HOUR
     whole = feature_rows(b, (*ALL, "signal", "signal_missing"), "auto")
     monkeypatch.setattr(module, "_BLOCK_ROWS", block)
     assert feature_rows(b, (*ALL, "signal", "signal_missing"), "auto").tobytes() == whole.tobytes()
 
 
-def test_rows_can_be_written_into_an_array_that_is_given():
-    b, out = bars(), np.full((300, len(ALL) + 1), 7, np.float32)
+def test_rows_can_be_written_into_an_array_that_is_given(make_bars):
+    b, out = make_bars(), np.full((300, len(ALL) + 1), 7, np.float32)
     assert feature_rows(b, (*ALL, "signal_missing"), "auto", out=out) is out
     assert out.tobytes() == feature_rows(b, (*ALL, "signal_missing"), "auto").tobytes()
 
 
-def test_a_flag_marks_every_value_that_counts_as_missing():
-    b = bars()
+def test_a_flag_marks_every_value_that_counts_as_missing(make_bars):
+    b = make_bars()
     b.columns["signal"][[1, 2, 3, 4]] = np.nan, np.inf, -np.inf, 1e300
     b.columns["close"][50] = 0
     names = ("signal", "return_4", "volatility_6", "high_low")
@@ -145,8 +129,8 @@ def test_a_flag_marks_every_value_that_counts_as_missing():
     assert set(np.unique(rows[:, 4:])) == {0, 1} and rows[[1, 2, 3, 4], 4].all()
 
 
-def test_a_flag_says_where_a_value_is_missing():
-    b = bars()
+def test_a_flag_says_where_a_value_is_missing(make_bars):
+    b = make_bars()
     b.columns["signal"][[3, 7]] = np.nan
     rows = feature_rows(b, ("signal", "signal_missing"), "auto")
     assert np.flatnonzero(rows[:, 1]).tolist() == np.flatnonzero(np.isnan(rows[:, 0])).tolist() == [3, 7]
@@ -156,8 +140,8 @@ def test_a_flag_says_where_a_value_is_missing():
     ("bid", "ask"),
     [("bid_close", "ask_close"), ("bid", "ask"), ("bid_price", "ask_price"), ("bid_px_00", "ask_px_00")],
 )
-def test_the_spread_is_that_of_whatever_quotes_there_are(bid, ask):
-    b = bars()
+def test_the_spread_is_that_of_whatever_quotes_there_are(make_bars, bid, ask):
+    b = make_bars()
     quotes = {bid: b.columns["bid_close"].copy(), ask: b.columns["ask_close"].copy()}
     quotes[bid][5] = 0
     spread = feature_rows(Bars("AAA", b.ts_event, quotes), ("spread",), "auto")[:, 0]
@@ -184,19 +168,19 @@ def test_sessions_are_regular_gaps():
         assert says_nothing(b, "session_bars") is nothing
 
 
-def test_a_name_that_neither_columns_nor_formulas_give_is_refused():
+def test_a_name_that_neither_columns_nor_formulas_give_is_refused(make_bars):
     with pytest.raises(DataError, match="has no column 'return_fast'"):
-        feature_rows(bars(), ("return_fast",), "auto")
+        feature_rows(make_bars(), ("return_fast",), "auto")
 
 
-def test_an_optional_input_may_be_missing_throughout():
-    b = bars()
+def test_an_optional_input_may_be_missing_throughout(make_bars):
+    b = make_bars()
     b.columns["signal"][:] = np.nan
     assert np.isnan(feature_rows(b, ("signal",), "auto", optional={"signal"})).all()
 
 
-def test_a_relative_volume_is_that_of_its_definition():
-    b = bars()
+def test_a_relative_volume_is_that_of_its_definition(make_bars):
+    b = make_bars()
     b.columns["volume"][50] = -1
     found = feature_rows(b, ("volume_24",), "auto")[:, 0]
     logs = [np.log(1 + v) if v >= 0 else np.nan for v in b.columns["volume"]]

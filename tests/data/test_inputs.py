@@ -19,22 +19,6 @@ from foxhunt_ray.errors import DataError
 HOUR = 3600 * 10**9
 
 
-def bars(n: int = 300, seed: int = 0) -> Bars:
-    random = np.random.default_rng(seed)
-    close = 100 * np.exp(np.cumsum(random.standard_normal(n) * 1e-2))
-    columns = {
-        "open": close * 0.999,
-        "high": close * 1.01,
-        "low": close * 0.98,
-        "close": close,
-        "volume": random.lognormal(5, 1, n),
-        "bid_close": close * 0.9995,
-        "ask_close": close * (1.0005 + 1e-4 * random.random(n)),
-        "signal": random.standard_normal(n),
-    }
-    return Bars("AAA", 1_577_836_800 * 10**9 + np.arange(n) * HOUR, columns)
-
-
 def columns_only(table: dict[str, Any], *others: dict[str, Any], **features: Any) -> Inputs:
     """Inputs of bars that have these columns, all of them asked for."""
     made = [{k: np.array(v, float) for k, v in one.items()} for one in (table, *others)]
@@ -48,8 +32,8 @@ def told(inputs: Inputs) -> list[str]:
     return [str(f) for f in inputs.findings]
 
 
-def test_the_default_takes_what_the_columns_allow_and_names_the_rest():
-    b = bars()
+def test_the_default_takes_what_the_columns_allow_and_names_the_rest(make_bars):
+    b = make_bars()
     for name in ("volume", "bid_close", "ask_close"):
         del b.columns[name]
     chosen = choose_inputs([b], load_config())
@@ -58,31 +42,31 @@ def test_the_default_takes_what_the_columns_allow_and_names_the_rest():
     assert any("volume_24" in n for n in notes) and any("spread" in n for n in notes)
 
 
-def test_columns_without_a_price_leave_the_calendar():
-    b = Bars("AAA", bars().ts_event, {"signal": bars().columns["signal"]})
+def test_columns_without_a_price_leave_the_calendar(make_bars):
+    b = Bars("AAA", make_bars().ts_event, {"signal": make_bars().columns["signal"]})
     assert choose_inputs([b], load_config()).names == ("hour_sin", "hour_cos", "weekday_sin", "weekday_cos")
 
 
-def test_a_constant_volume_is_left_out():
-    b = bars()
+def test_a_constant_volume_is_left_out(make_bars):
+    b = make_bars()
     b.columns["volume"][:] = 0
     assert "volume_24" not in choose_inputs([b], load_config()).names
 
 
-def test_daily_bars_have_no_hour():
-    b = bars()
+def test_daily_bars_have_no_hour(make_bars):
+    b = make_bars()
     daily = Bars(b.symbol, np.arange(300) * 24 * HOUR, b.columns)
     names = choose_inputs([daily], load_config()).names
     assert "hour_sin" not in names and "weekday_sin" in names
 
 
-def test_columns_are_taken_by_name_and_glob_in_order():
+def test_columns_are_taken_by_name_and_glob_in_order(make_bars):
     config = load_config(None, ["features.groups=[]", 'features.columns=["signal", "bid_*"]'])
-    assert choose_inputs([bars()], config).names == ("signal", "bid_close")
+    assert choose_inputs([make_bars()], config).names == ("signal", "bid_close")
 
 
-def test_a_glob_takes_no_ids_and_says_so_but_a_name_in_full_does():
-    b = bars()
+def test_a_glob_takes_no_ids_and_says_so_but_a_name_in_full_does(make_bars):
+    b = make_bars()
     for name in ("trade_id", "flags", "sequence"):
         b.columns[name] = np.random.default_rng(len(name)).standard_normal(300)
     config = load_config(None, ["features.groups=[]", 'features.columns=["s*", "*_id", "flags", "f*"]'])
@@ -96,8 +80,8 @@ def test_a_glob_takes_no_ids_and_says_so_but_a_name_in_full_does():
     assert not any("ids and flags" in t for t in told(choose_inputs([b], load_config(None, excluded))))
 
 
-def test_a_glob_that_fits_ids_only_leaves_no_input_and_the_refusal_says_why():
-    b = bars()
+def test_a_glob_that_fits_ids_only_leaves_no_input_and_the_refusal_says_why(make_bars):
+    b = make_bars()
     b.columns["trade_id"] = np.arange(300.0)
     config = load_config(None, ["features.groups=[]", 'features.columns=["trade*"]'])
     with pytest.raises(DataError, match=r"no input feature is left; ids and flags .*: trade_id"):
@@ -112,22 +96,22 @@ def test_a_glob_that_fits_ids_only_leaves_no_input_and_the_refusal_says_why():
         ("features.groups=[]", "no input feature"),
     ],
 )
-def test_what_is_not_there_is_refused(override, message):
-    b = bars()
+def test_what_is_not_there_is_refused(make_bars, override, message):
+    b = make_bars()
     del b.columns["volume"]
     with pytest.raises(DataError, match=message):
         choose_inputs([b], load_config(None, [override]))
 
 
-def test_exclusions_apply_to_computed_inputs_and_columns():
+def test_exclusions_apply_to_computed_inputs_and_columns(make_bars):
     config = load_config(None, ['features.columns=["signal"]', 'features.exclude=["return_*", "signal"]'])
-    names = choose_inputs([bars()], config).names
+    names = choose_inputs([make_bars()], config).names
     assert "volatility_6" in names and not {"return_1", "return_4", "return_24", "signal"} & set(names)
 
 
-def test_an_exclusion_that_matches_nothing_is_refused():
+def test_an_exclusion_that_matches_nothing_is_refused(make_bars):
     with pytest.raises(DataError, match=r"features.exclude has 'sginal', but no input is called so"):
-        choose_inputs([bars()], load_config(None, ['features.exclude=["sginal"]']))
+        choose_inputs([make_bars()], load_config(None, ['features.exclude=["sginal"]']))
 
 
 NAN = float("nan")
@@ -201,14 +185,14 @@ def test_masks_are_made_of_every_column_with_a_hole_when_asked_for():
     assert masked.names == ("a", "b", "a_missing") and masked.optional == {"a"}
 
 
-def test_an_input_that_begins_late_is_named():
+def test_an_input_that_begins_late_is_named(make_bars):
     (late,) = columns_only({"a": [NAN] * 3 + [1, 2, 3, 4], "b": [1, 2, 3, 4, 5, 6, 7]}).findings
     assert str(late).startswith("a: its first value comes after 3 of 7 rows, and no window begins before")
     early = {"a": [NAN, 1, 2, 3, 4], "b": [5, 4, 3, 2, 1]}
     assert not columns_only(early, early).findings
     (late,) = columns_only({"a": [2, 1, 2, 3]}, {"a": [NAN] * 3 + [1]}).findings  # in a later symbol
     assert "after 3 of 8 rows" in str(late) and 'features.exclude=["a"]' in str(late)
-    b = bars()
+    b = make_bars()
     b.columns["own"] = np.where(np.arange(300) < 100, NAN, b.columns["signal"])
     (late,) = choose_inputs([b], load_config(None, {"features.groups": []}), more=("own",)).findings
     assert "own: its first value comes after 100 of 300 rows" in str(late) and "exclude" not in str(late)
@@ -231,8 +215,8 @@ def test_a_column_that_is_hardly_ever_there_takes_no_turns_with_a_full_one():
     assert found.names == ("a",) and not found.optional
 
 
-def test_inputs_of_the_users_own_function_are_never_left_out():
-    b, n = bars(), 300
+def test_inputs_of_the_users_own_function_are_never_left_out(make_bars):
+    b, n = make_bars(), 300
     b.columns["flat"], b.columns["twice"] = np.ones(n), b.columns["signal"].copy()
     b.columns["rare"] = np.where(np.arange(n) < 290, NAN, b.columns["signal"])
     own = ("flat", "twice", "rare")
@@ -245,8 +229,8 @@ def test_inputs_of_the_users_own_function_are_never_left_out():
         choose_inputs([b], load_config(None, settings | {"features.exclude": ["rare"]}), more=own)
 
 
-def test_a_mask_covers_computed_inputs_so_that_a_lost_price_costs_no_window():
-    b = bars()
+def test_a_mask_covers_computed_inputs_so_that_a_lost_price_costs_no_window(make_bars):
+    b = make_bars()
     b.columns["close"][200] = NAN
     settings = {"features.groups": ["returns", "calendar"], "features.missing": "mask"}
     found = choose_inputs([b], load_config(None, settings))
@@ -331,8 +315,8 @@ def test_a_symbol_with_one_side_alone_is_used():
         feature_rows(b, found.names, "auto")
 
 
-def test_a_column_called_like_a_computed_input_is_used_only_where_that_cannot_be_computed():
-    b = bars()
+def test_a_column_called_like_a_computed_input_is_used_only_where_that_cannot_be_computed(make_bars):
+    b = make_bars()
     b.columns["return_1"] = b.columns["signal"]
     found = choose_inputs([b], load_config(None, {"features.columns": ["return_1"]}))
     assert found.names.count("return_1") == 1
@@ -344,8 +328,8 @@ def test_a_column_called_like_a_computed_input_is_used_only_where_that_cannot_be
     np.testing.assert_array_equal(rows[:, named.index("spread")], b.columns["volume"].astype(np.float32))
 
 
-def test_an_exclusion_may_name_what_the_bars_do_not_have_as_input():
-    b = bars()
+def test_an_exclusion_may_name_what_the_bars_do_not_have_as_input(make_bars):
+    b = make_bars()
     del b.columns["bid_close"]
     config = load_config(None, {"features.exclude": ["spread", "signal", "session_*"]})
     assert "return_1" in choose_inputs([b], config).names

@@ -76,7 +76,7 @@ def case(tmp_path: Path) -> Case:
     return case_of(tmp_path / "source")
 
 
-def require_same(path: Path, bars: Bars) -> None:
+def assert_same(path: Path, bars: Bars) -> None:
     table = pq.read_table(path, page_checksum_verification=True)
     assert table.column_names == ["ts_event", *bars.columns]
     assert str(table.schema.field("ts_event").type) == "timestamp[ns, tz=UTC]"
@@ -107,7 +107,7 @@ def test_every_file_gives_back_the_bits_and_the_exact_symbol(case: Case, tmp_pat
     manifest = case.write(tmp_path / "out")
     assert [e["symbol"] for e in manifest["symbols"]] == list(SYMBOLS)
     for entry, bars in zip(manifest["symbols"], case.market.bars, strict=True):
-        require_same(tmp_path / "out" / entry["file"], bars)
+        assert_same(tmp_path / "out" / entry["file"], bars)
         assert entry["rows"] == len(bars.ts_event) and entry["columns"] == list(bars.columns)
 
 
@@ -120,7 +120,7 @@ def test_any_bits_of_a_float_survive(tmp_path_factory, values) -> None:
     )
     rows = {"X": [Rows("f", 0, 1, len(values))]}
     write_canonical(Market((bars,)), folder, runs=rows, config_summary={}, rows_in=len(values))
-    require_same(folder / "X.parquet", bars)
+    assert_same(folder / "X.parquet", bars)
 
 
 def test_readers_see_every_symbols_file_and_nothing_else(case: Case, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_large_data_are_cut_into_row_groups(tmp_path: Path) -> None:
     bars = Bars("X", bars.ts_event, {n: np.column_stack([v, v])[:, 0] for n, v in bars.columns.items()})
     rows = {"X": [Rows("f", 0, 1, 150_000)]}
     write_canonical(Market((bars,)), tmp_path / "out", runs=rows, config_summary={}, rows_in=150_000)
-    require_same(tmp_path / "out" / "X.parquet", bars)
+    assert_same(tmp_path / "out" / "X.parquet", bars)
     metadata = pq.read_metadata(tmp_path / "out" / "X.parquet")
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     assert [g.num_rows for g in groups] == [65_536, 65_536, 18_928]
@@ -240,7 +240,7 @@ def test_a_complete_file_that_was_damaged_since_is_written_again(case: Case, tmp
     data[100] ^= 1
     path.write_bytes(data)
     case.write(out)
-    require_same(path, case.market.bars[2])
+    assert_same(path, case.market.bars[2])
 
 
 def test_the_same_call_on_a_finished_folder_does_nothing(case: Case, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foxhunt_ray.config import load_config
-from foxhunt_ray.data.schema import Market, read_market
+from foxhunt_ray.data.schema import Bars, Market, read_market
 from foxhunt_ray.errors import DataError
 
 HOUR = 3600 * 10**9
@@ -46,6 +46,16 @@ def symbols(market: Market) -> list[str]:
 
 
 # Layouts
+
+
+def test_a_part_of_bars_shares_the_memory_of_the_whole() -> None:
+    whole = Bars("A", np.arange(5), {"close": np.arange(5.0)})
+    part = whole.part(1, 3)
+    assert part.symbol == "A" and part.ts_event.tolist() == [1, 2]
+    assert part.columns["close"].tolist() == [1, 2]
+    assert np.shares_memory(part.columns["close"], whole.columns["close"])
+    del part.columns["close"]
+    assert "close" in whole.columns
 
 
 def test_one_file_a_symbol_takes_the_symbol_from_the_name(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -29,9 +31,18 @@ def config(*more: str):
 def test_windows_of_one_segment_are_its_rows_less_warm_up_context_and_horizon():
     whole = config("split.train=1", "split.val=0", "split.test=0", 'features.groups=["calendar"]')
     found = survey_market(whole, Market((bars("AAA", 300),)))
-    assert found.window_counts() == {"train": 300 - 8 - 4 + 1, "val": 0, "test": 0}
+    assert found.window_counts == {"train": 300 - 8 - 4 + 1, "val": 0, "test": 0}
     cut = survey_market(whole, Market((bars("AAA", 300, gap_at=100),)))
-    assert cut.window_counts()["train"] == (100 - 11) + (200 - 11)
+    assert cut.window_counts["train"] == (100 - 11) + (200 - 11)
+
+
+def test_windows_are_counted_once_and_afresh_for_other_segments():
+    whole = config("split.train=1", "split.val=0", "split.test=0", 'features.groups=["calendar"]')
+    found = survey_market(whole, Market((bars("AAA", 300),)))
+    assert found.window_counts is found.window_counts
+    cut = replace(found.index[0], segment_first=np.array([0, 100]))
+    assert replace(found, index=(cut,)).window_counts["train"] == found.window_counts["train"] - 7
+    assert found.summary()["windows"] == found.window_counts
 
 
 def test_the_usual_step_decides_what_a_gap_is():

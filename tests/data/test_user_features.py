@@ -103,7 +103,11 @@ def test_a_look_ahead_within_the_day_is_found_though_days_divide_the_history(tmp
 
 def test_a_running_value_of_the_day_is_no_look_ahead(tmp_path):
     body = "return {'x': np.array([close[t // 24 * 24 : t + 1].max() for t in range(len(close))])}"
-    user(tmp_path, body).require_causal(BARS)
+    mine = user(tmp_path, body)
+    mine.require_causal(BARS)
+    days = np.split(BARS[0].columns["close"], [24, 48])
+    wanted = np.concatenate([np.maximum.accumulate(day) for day in days])
+    np.testing.assert_array_equal(mine.apply(BARS)[0][0].columns["x"], wanted)
 
 
 def test_a_column_that_only_a_long_history_has_is_refused(tmp_path):

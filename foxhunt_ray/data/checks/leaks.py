@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 import numpy as np
 from numpy.typing import NDArray
 
 from foxhunt_ray.data.findings import Finding, note, refusal, warning
+from foxhunt_ray.data.globs import fits
 from foxhunt_ray.data.prices import price_series
 from foxhunt_ray.data.schema import Bars
 from foxhunt_ray.errors import DataError
@@ -104,7 +104,7 @@ def leak_findings(
     for name, evidence in seen.items():
         reasons = [r for r in (_name(name), _ends(evidence), _proof(evidence), _forecast(evidence)) if r]
         numbers = [e.line for e in evidence if e.line]
-        known = any(fnmatchcase(name, glob) or name == glob for glob in allowed)
+        known = fits(name, *allowed)
         if reasons:
             found.append(_leak(name, "; ".join(reasons), known=known, used=name in inputs))
         elif numbers and not known:

@@ -19,8 +19,22 @@ _Interval = tuple[int, int]  # usual step, short step [ns]
 
 def usual_step_of(ts_event: NDArray[np.int64]) -> int:
     """The most common step between neighbouring stamps that differ [ns]; 0 = there is none."""
-    values, counts = _steps(ts_event)
-    return int(values[counts.argmax()]) if len(values) else 0
+    return most_common(_steps(ts_event))[0]
+
+
+def most_common(values: NDArray[np.int64]) -> tuple[int, int]:
+    """The most common of some numbers, and how often it is there; zeros of none.
+
+    Of equally common ones it is the smallest.
+
+    Args:
+        values: int64 [n], in any order.
+    """
+    if not len(values):
+        return 0, 0
+    found, counts = np.unique(values, return_counts=True)
+    at = counts.argmax()
+    return int(found[at]), int(counts[at])
 
 
 def interval_findings(pieces: Mapping[str, Sequence[Piece]]) -> list[Finding]:
@@ -79,17 +93,18 @@ def span(nanoseconds: int) -> str:
 
 def _interval(ts_event: NDArray[np.int64]) -> _Interval:
     """Usual and short step of a piece; zeros where it shows none."""
-    values, counts = _steps(ts_event[:_ROWS])
+    steps = _steps(ts_event[:_ROWS])
+    usual, count = most_common(steps)
     needed = next((share for rows, share in _REGULAR if len(ts_event) >= rows), None)
-    if not len(values) or needed is None or counts.max() < needed * counts.sum():
+    if not count or needed is None or count < needed * len(steps):
         return 0, 0
-    short = np.searchsorted(np.cumsum(counts), _SHORT * counts.sum(), side="right")
-    return int(values[counts.argmax()]), int(values[short])
+    short = int(_SHORT * len(steps))
+    return usual, int(np.partition(steps, short)[short])
 
 
-def _steps(ts_event: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _steps(ts_event: NDArray[np.int64]) -> NDArray[np.int64]:
     steps = np.abs(np.diff(ts_event))
-    return np.unique(steps[steps > 0], return_counts=True)
+    return steps[steps > 0]
 
 
 def _alike(one: _Interval, other: _Interval) -> bool:

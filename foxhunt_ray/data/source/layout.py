@@ -51,6 +51,7 @@ class Layout:
         roles: the other columns; of a wide file those of its first symbol.
         melt: symbol to name used inside to column of a wide file; else empty.
         types: every column and its arrow type as text.
+        prepared: ``prepare`` wrote it: its stamps mark the start of bars.
         findings: what the footer shows, said once on the first file that shows it.
     """
 
@@ -64,6 +65,7 @@ class Layout:
     roles: Roles
     melt: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     types: tuple[tuple[str, str], ...] = ()
+    prepared: bool = False
     findings: tuple[Finding, ...] = ()
 
 
@@ -77,6 +79,7 @@ class _Form:
     roles: Roles
     melt: Mapping[str, Mapping[str, str]]
     types: tuple[tuple[str, str], ...]
+    prepared: bool = False
 
 
 def read_layouts(
@@ -123,7 +126,7 @@ def _layout(entry: FileEntry, config: Config, forms: dict[object, _Form]) -> Lay
     if key not in forms:
         forms[key], findings = _form(schema, config, path)
     form = forms[key]
-    if PREPARED in (schema.metadata or {}):
+    if form.prepared:
         symbol, source = schema.metadata[b"symbol"].decode(), "prepared files"
     elif form.symbol_column:
         symbol, source = "", f"column {form.symbol_column}"
@@ -162,7 +165,7 @@ def _form(schema: Any, config: Config, path: str) -> tuple[_Form, tuple[Finding,
     types = tuple((one.name, str(one.type)) for one in schema)
     if PREPARED in (schema.metadata or {}):
         values = {name: name for name in schema.names if name != "ts_event"}
-        return _Form(("ts_event",), "timestamp", "", Roles(values, (), ()), {}, types), ()
+        return _Form(("ts_event",), "timestamp", "", Roles(values, (), ()), {}, types, prepared=True), ()
     data = config.data
     times = _times(schema, data.time_column, path)
     column = symbol_column(schema, data.symbol_column, path=path, times=times, head=head)

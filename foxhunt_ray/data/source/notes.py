@@ -14,8 +14,8 @@ from foxhunt_ray.config import Config
 from foxhunt_ray.data.discover import listed
 from foxhunt_ray.data.findings import Finding, note, warning
 from foxhunt_ray.data.scratch import Scratch
-from foxhunt_ray.data.source.clocks import stamp_side
 from foxhunt_ray.data.source.reading import Reading
+from foxhunt_ray.data.source.stamps import bar_side
 
 _Columns = Mapping[str, NDArray[np.float64]]
 
@@ -111,8 +111,11 @@ def _time(reading: Reading, config: Config) -> str:
     if others and not config.data.time_column:
         text += f"; chosen over {listed(others)} (data.time_column decides)"
     text += "; set data.timezone if it is local time" if reading.stamps.zone_assumed else ""
-    side = stamp_side(used, config.data.stamp)
-    return text if side == "end" else f"{text}; taken as the start of each bar (data.stamp)"
+    return (
+        text
+        if bar_side(reading.layout, config) == "end"
+        else f"{text}; taken as the start of each bar (data.stamp)"
+    )
 
 
 def _counted(texts: Iterable[str]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from foxhunt_ray.config import Config
 from foxhunt_ray.data.discover import FileEntry
 from foxhunt_ray.data.findings import Finding, note
+from foxhunt_ray.data.globs import fits
 from foxhunt_ray.data.parquet import opened
 from foxhunt_ray.data.source.columns import is_market_data
 from foxhunt_ray.data.source.layout import Layout
@@ -82,8 +82,8 @@ def columns_to_read(
     nbytes = sum(8 * x.rows * width for x, width in zip(layouts, widths, strict=True))
     if every or nbytes <= _ALL_COLUMNS_BYTES:
         return frozenset(names), []
-    asked = [*config.features.columns, config.target.column, config.target.price]
-    kept = frozenset(n for n in names if is_market_data(n) or _matches(n, asked))
+    asked = [p for p in (*config.features.columns, config.target.column, config.target.price) if p]
+    kept = frozenset(n for n in names if is_market_data(n) or fits(n, *asked))
     left = len(names) - len(kept)
     text = f"{left:,} of {len(names):,} columns are not read: all would take {nbytes / 1e9:.1f} GB"
     action = "name those that the model should see in features.columns"
@@ -110,7 +110,3 @@ def price_samples(layouts: Sequence[Layout]) -> dict[str, NDArray[np.int64]]:
             values = batch.column(column).drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
             samples[name].append(values)
     return {name: np.concatenate(parts) for name, parts in samples.items()}
-
-
-def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(name == p or fnmatchcase(name, p) for p in patterns if p)

@@ -39,13 +39,13 @@ class Wanted:
 
     Attributes:
         symbols: those to keep; empty = all.
-        columns: canonical names to read; None = all that are numbers.
+        columns: canonical names to read.
         price_scale: divisor of integer prices.
     """
 
-    symbols: frozenset[str] = frozenset()
-    columns: frozenset[str] | None = None
-    price_scale: float = 1.0
+    symbols: frozenset[str]
+    columns: frozenset[str]
+    price_scale: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,24 +93,27 @@ def read_file(
 def _decode(
     parquet: Any, layout: Layout, config: Config, wanted: Wanted, scratch: Scratch, on_rows: OnRows
 ) -> Reading:
-    rows = _rows_of_symbols(parquet, layout, wanted)
+    rows = _rows_of_symbols(parquet, layout)
     kept = {s: at for s, at in rows.items() if not wanted.symbols or s in wanted.symbols}
     stamps = to_utc_ns(
         _whole(parquet, layout, layout.times[0]),
         timezone=config.data.timezone,
         dates=config.data.dates,
         where=f"{layout.path}: {layout.times[0]}",
-        groups=_codes(rows, layout.rows) if len(rows) > 1 and not layout.melt else None,
+        groups=_codes(rows, layout) if config.data.timezone else None,
     )
-    places = _places(layout, kept, wanted)
-    arrays = {(s, name): scratch.empty(_count(kept[s], layout), np.float64) for s, name, _ in places}
+    places = {s: _places(layout, s, wanted.columns) for s in kept}
+    arrays = {
+        s: {name: scratch.empty(_count(kept[s], layout), np.float64) for name in of}
+        for s, of in places.items()
+    }
     counts = _fill(parquet, layout, places, kept, arrays, wanted.price_scale, scratch, on_rows)
     rank = _rank(parquet, layout, config.data.duplicates)
     pieces = {
         s: Piece(
             layout.path,
             scratch.keep(stamps.ns[at]),
-            {name: values for (symbol, name), values in arrays.items() if symbol == s},
+            arrays[s],
             rows=None if isinstance(at, slice) else at,
             rank=None if rank is None else rank[at],
         )
@@ -122,15 +125,18 @@ def _decode(
     return Reading(layout, frozenset(rows), pieces, told, order, counts)
 
 
-def _rows_of_symbols(parquet: Any, layout: Layout, wanted: Wanted) -> dict[str, _Rows | slice]:
+def _rows_of_symbols(parquet: Any, layout: Layout) -> dict[str, _Rows | slice]:
     if layout.symbol_column:
         column = _whole(parquet, layout, layout.symbol_column)
         return dict(rows_by_symbol(column, where=f"{layout.path}: {layout.symbol_column}"))
     return dict.fromkeys(layout.melt or [layout.symbol], slice(None))
 
 
-def _codes(rows: Mapping[str, _Rows | slice], n: int) -> _Rows:
-    codes = np.empty(n, np.int64)
+def _codes(rows: Mapping[str, _Rows | slice], layout: Layout) -> _Rows | None:
+    """The number of the symbol of each row; None = there is one symbol, or each row is one of all symbols."""
+    if len(rows) < 2 or layout.melt:
+        return None
+    codes = np.empty(layout.rows, np.int64)
     for code, at in enumerate(rows.values()):
         codes[at] = code
     return codes
@@ -140,22 +146,18 @@ def _count(at: _Rows | slice, layout: Layout) -> int:
     return layout.rows if isinstance(at, slice) else len(at)
 
 
-def _places(layout: Layout, kept: Collection[str], wanted: Wanted) -> list[tuple[str, str, str]]:
-    """(symbol, canonical name, column of the file) of everything to read."""
-    return [
-        (symbol, name, raw)
-        for symbol in kept
-        for name, raw in (layout.melt[symbol] if layout.melt else layout.roles.values).items()
-        if wanted.columns is None or name in wanted.columns
-    ]
+def _places(layout: Layout, symbol: str, wanted: Collection[str]) -> dict[str, str]:
+    """Canonical name to column of the file, of everything to read for a symbol."""
+    columns = layout.melt[symbol] if layout.melt else layout.roles.values
+    return {name: raw for name, raw in columns.items() if name in wanted}
 
 
 def _fill(
     parquet: Any,
     layout: Layout,
-    places: Sequence[tuple[str, str, str]],
+    places: Mapping[str, Mapping[str, str]],
     kept: Mapping[str, _Rows | slice],
-    arrays: Mapping[tuple[str, str], NDArray[np.float64]],
+    arrays: Mapping[str, Mapping[str, NDArray[np.float64]]],
     price_scale: float,
     scratch: Scratch,
     on_rows: OnRows,
@@ -163,8 +165,9 @@ def _fill(
     """Decode the columns of all places into their arrays; returns what was read as missing, and why."""
     counts: dict[str, dict[str, int]] = {}
     by_raw: dict[str, list[tuple[str, str]]] = {}
-    for symbol, name, raw in places:
-        by_raw.setdefault(raw, []).append((symbol, name))
+    for symbol, of_symbol in places.items():
+        for name, raw in of_symbol.items():
+            by_raw.setdefault(raw, []).append((symbol, name))
     filled = 0
     for first, table in _tables(parquet, list(by_raw)):
         for raw in table.column_names:
@@ -177,7 +180,7 @@ def _fill(
                 of = counts.setdefault(raw, {})
                 of[reason] = of.get(reason, 0) + count
             for symbol, name in by_raw[raw]:
-                _put(arrays[symbol, name], values, kept[symbol], first)
+                _put(arrays[symbol][name], values, kept[symbol], first)
         on_rows(first + table.num_rows)
         filled += table.nbytes
         if filled > _RELEASE_BYTES:
@@ -202,27 +205,16 @@ def _tables(parquet: Any, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
     first = 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        for portion in _portions(group, names):
-            size = sum(of for _, of in portion)
+        size = 8 * group.num_rows  # what a column will take, whatever its encoding
+        count = max(1, _READ_BYTES // max(size, 1))
+        for portion in (names[at : at + count] for at in range(0, len(names), count)):
             table = parquet.read_row_group(
-                number, columns=[name for name, _ in portion], use_threads=size > _THREADS_FROM_BYTES
+                number, columns=portion, use_threads=size * len(portion) > _THREADS_FROM_BYTES
             )
             if table.num_rows != group.num_rows:
                 raise pa.ArrowInvalid(f"row group {number} holds {table.num_rows} of {group.num_rows} rows")
             yield first, table
         first += group.num_rows
-
-
-def _portions(group: Any, names: Sequence[str]) -> Iterator[list[tuple[str, int]]]:
-    portion: list[tuple[str, int]] = []
-    for name in names:
-        size = 8 * group.num_rows  # what it will take, whatever its encoding
-        if portion and sum(of for _, of in portion) + size > _READ_BYTES:
-            yield portion
-            portion = []
-        portion.append((name, size))
-    if portion:
-        yield portion
 
 
 def _rank(parquet: Any, layout: Layout, duplicates: str) -> NDArray[Any] | None:

@@ -13,7 +13,8 @@ from foxhunt_ray.data.findings import Finding, note, refusal
 from foxhunt_ray.data.parquet import opened
 from foxhunt_ray.data.source.clocks import clock_findings, stamp_side, to_bar_start
 from foxhunt_ray.data.source.events import event_findings
-from foxhunt_ray.data.source.intervals import interval_findings, span, usual_step_of
+from foxhunt_ray.data.source.intervals import span, usual_step_of
+from foxhunt_ray.data.source.layout import Layout
 from foxhunt_ray.data.source.merge import Piece
 from foxhunt_ray.data.source.reading import Reading
 from foxhunt_ray.data.source.timestamps import to_utc_ns
@@ -23,18 +24,14 @@ from foxhunt_ray.errors import DataError
 _SAMPLE_ROWS = 10_000
 
 
-def stamp_findings(
-    readings: Sequence[Reading], pieces: Mapping[str, Sequence[Piece]], config: Config
-) -> Iterator[Finding]:
-    """Local time, files that differ in zone or interval, and time columns that disagree.
+def stamp_findings(readings: Sequence[Reading], config: Config) -> Iterator[Finding]:
+    """Local time, files that differ in zone, and time columns that disagree.
 
     Args:
         readings: every file that was read.
-        pieces: the pieces of each symbol.
         config: ``data.time_column`` settles which of two columns is right.
     """
     yield from _one_clock(readings)
-    yield from interval_findings(pieces)
     naive = [r for r in readings if r.stamps.zone_assumed]
     if naive:
         stamps = {s: p.ts_event for r in reversed(naive) for s, p in r.pieces.items()}
@@ -47,7 +44,7 @@ def at_bar_start(
     readings: Sequence[Reading], pieces: Mapping[str, Sequence[Piece]], config: Config
 ) -> tuple[dict[str, list[Piece]], list[Finding]]:
     """The pieces with stamps at the start of their bars, and what was said of it."""
-    ends = {r.layout.path for r in readings if _side(r, config) == "end"}
+    ends = {r.layout.path for r in readings if bar_side(r.layout, config) == "end"}
     if not ends:
         return {s: list(of) for s, of in pieces.items()}, []
     longest = max((p for of in pieces.values() for p in of), key=lambda p: len(p.ts_event))
@@ -61,9 +58,9 @@ def at_bar_start(
     return {s: [moved(p) for p in of] for s, of in pieces.items()}, [said]
 
 
-def _side(reading: Reading, config: Config) -> str:
-    source = reading.layout.symbol_source
-    return "start" if source == "prepared files" else stamp_side(reading.layout.times[0], config.data.stamp)
+def bar_side(layout: Layout, config: Config) -> str:
+    """Which side of its bar each stamp of a file marks, "start" or "end"."""
+    return "start" if layout.prepared else stamp_side(layout.times[0], config.data.stamp)
 
 
 def _other_clocks(readings: Sequence[Reading], config: Config) -> Iterator[Finding]:

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foxhunt_ray.data.source.intervals import interval_findings, span, split_by_interval, usual_step_of
+from foxhunt_ray.data.source.intervals import (
+    interval_findings,
+    most_common,
+    span,
+    split_by_interval,
+    usual_step_of,
+)
 from foxhunt_ray.data.source.merge import Piece
 
 MINUTE, HOUR, DAY = 60 * 10**9, 3600 * 10**9, 86400 * 10**9
@@ -19,6 +25,13 @@ def piece(name: str, stamps: np.ndarray) -> Piece:
 
 MINUTES = piece("m", MINUTE * np.arange(200))
 HOURS = piece("h", HOUR * np.arange(100))
+
+
+@given(st.lists(st.integers(-3, 3)))
+def test_the_most_common_is_the_smallest_of_those_counted_most_often(values: list[int]) -> None:
+    value, count = most_common(np.array(values, np.int64))
+    assert count == max(map(values.count, values), default=0)
+    assert value == min((v for v in values if values.count(v) == count), default=0)
 
 
 def test_the_usual_step_is_the_most_common_one_in_either_direction() -> None:

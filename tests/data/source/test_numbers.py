@@ -32,7 +32,7 @@ def convert(column: Any, kind: Kind = "number") -> tuple[NDArray[np.float64], di
     return values, counts
 
 
-def same(found: NDArray[np.float64], expected: Any) -> None:
+def assert_same(found: NDArray[np.float64], expected: Any) -> None:
     np.testing.assert_array_equal(found, np.array(expected, np.float64))
 
 
@@ -50,8 +50,8 @@ INTEGERS = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in 
 def test_integers_equal_python_floats_with_and_without_nulls(dtype: Any) -> None:
     limits = np.iinfo(dtype.to_pandas_dtype())
     raw = [0, 1, limits.max // 3, limits.min // 3, None]
-    same(convert(pa.array(raw, dtype))[0], [NAN if v is None else float(v) for v in raw])
-    same(convert(pa.array(raw[:-1], dtype))[0], [float(v) for v in raw if v is not None])
+    assert_same(convert(pa.array(raw, dtype))[0], [NAN if v is None else float(v) for v in raw])
+    assert_same(convert(pa.array(raw[:-1], dtype))[0], [float(v) for v in raw if v is not None])
 
 
 @settings(max_examples=60, deadline=None)
@@ -59,7 +59,7 @@ def test_integers_equal_python_floats_with_and_without_nulls(dtype: Any) -> None
 def test_large_integers_are_rounded_once_and_counted(raw: list[int | None], cut: int) -> None:
     values, counts = convert(pa.array(raw, pa.int64())[cut:])
     kept = raw[cut:]
-    same(values, [NAN if v is None else float(v) for v in kept])
+    assert_same(values, [NAN if v is None else float(v) for v in kept])
     assert counts.get("rounded", 0) == sum(v is not None and int(float(v)) != v for v in kept)
     assert set(counts) <= {"rounded"}
 
@@ -68,30 +68,30 @@ def test_large_integers_are_rounded_once_and_counted(raw: list[int | None], cut:
 @given(st.lists(st.none() | st.integers(0, 2**64 - 2).filter(lambda v: v != I64)))
 def test_unsigned_integers_are_rounded_once_and_counted(raw: list[int | None]) -> None:
     values, counts = convert(pa.array(raw, pa.uint64()))
-    same(values, [NAN if v is None else float(v) for v in raw])
+    assert_same(values, [NAN if v is None else float(v) for v in raw])
     assert counts.get("rounded", 0) == sum(v is not None and int(float(v)) != v for v in raw)
 
 
 def test_the_extremes_of_64_bits_mean_undefined() -> None:
     values, counts = convert(pa.array([I64, 5, -(2**63), None], pa.int64()))
-    same(values, [NAN, 5, NAN, NAN])
+    assert_same(values, [NAN, 5, NAN, NAN])
     assert counts == {"sentinel": 2}
     values, counts = convert(pa.array([U64, I64, 5], pa.uint64()))
-    same(values, [NAN, NAN, 5])
+    assert_same(values, [NAN, NAN, 5])
     assert counts == {"sentinel": 2}
 
 
 def test_the_price_of_an_empty_level_is_missing_only_among_prices() -> None:
     column = pa.array([9_999_999_999, 1_000_000, -9_999_999_999], pa.int64())
-    same(convert(column, "integer price")[0], [NAN, 1_000_000, NAN])
+    assert_same(convert(column, "integer price")[0], [NAN, 1_000_000, NAN])
     assert convert(column, "integer price")[1] == {"sentinel": 2}
-    same(convert(column)[0], [9_999_999_999, 1_000_000, -9_999_999_999])
+    assert_same(convert(column)[0], [9_999_999_999, 1_000_000, -9_999_999_999])
 
 
 def test_an_undefined_price_that_became_a_float_is_missing_only_among_prices() -> None:
     column = pa.array([I64 / 1e9, 100.25, 2.0**63, 9_999_999_999.0])
     values, counts = convert(column, "price")
-    same(values, [NAN, 100.25, NAN, NAN])
+    assert_same(values, [NAN, 100.25, NAN, NAN])
     assert counts == {"sentinel": 3}
     assert convert(column)[1] == {}
 
@@ -99,7 +99,7 @@ def test_an_undefined_price_that_became_a_float_is_missing_only_among_prices() -
 @pytest.mark.parametrize("code", [-99.99, -99.0, -999.0, -9999.0, 0.0])
 def test_codes_that_some_market_could_trade_at_stay(code: float) -> None:
     values, counts = convert(pa.array([10.0, code, 11.0]), "price")
-    same(values, [10, code, 11])
+    assert_same(values, [10, code, 11])
     assert counts == {}
 
 
@@ -107,7 +107,7 @@ def test_codes_that_some_market_could_trade_at_stay(code: float) -> None:
 def test_floats_widen_exactly_and_infinite_ones_are_counted(dtype: Any) -> None:
     raw = np.array([0.1, -2.5, np.inf, -np.inf, np.nan, 0.0], dtype.to_pandas_dtype())
     values, counts = convert(pa.array(raw, dtype, mask=np.arange(6) == 5))
-    same(values, [float(raw[0]), -2.5, NAN, NAN, NAN, NAN])
+    assert_same(values, [float(raw[0]), -2.5, NAN, NAN, NAN, NAN])
     assert counts == {"infinite": 2}
 
 
@@ -119,13 +119,13 @@ def test_float64_without_nulls_is_not_copied() -> None:
 
 
 def test_booleans_nulls_and_empty_columns_become_floats() -> None:
-    same(convert(pa.array([True, None, False]))[0], [1, NAN, 0])
-    same(convert(pa.nulls(2))[0], [NAN, NAN])
+    assert_same(convert(pa.array([True, None, False]))[0], [1, NAN, 0])
+    assert_same(convert(pa.nulls(2))[0], [NAN, NAN])
     for dtype in (pa.int64(), pa.float32(), pa.decimal128(18, 4), pa.binary(8), pa.null()):
         for empty in (pa.chunked_array([], dtype), pa.array([], dtype)):
             assert len(convert(empty)[0]) == 0
     for dtype in (pa.decimal128(18, 4), pa.binary(16), pa.decimal256(50, 4)):
-        same(convert(pa.nulls(3, dtype))[0], [NAN] * 3)
+        assert_same(convert(pa.nulls(3, dtype))[0], [NAN] * 3)
 
 
 @settings(max_examples=40, deadline=None)
@@ -134,7 +134,7 @@ def test_nullable_columns_equal_what_pandas_reads(raw: list[float | None]) -> No
     values, counts = convert(pa.array([None if v is None else float(v) for v in raw]))
     expected = pd.Series(raw, dtype="Float64").to_numpy(np.float64, na_value=np.nan)
     infinite = np.isinf(expected)
-    same(values, np.where(infinite, np.nan, expected))
+    assert_same(values, np.where(infinite, np.nan, expected))
     assert counts == ({"infinite": int(infinite.sum())} if infinite.any() else {})
 
 
@@ -152,7 +152,7 @@ def test_decimals_are_rounded_exactly_once(data: st.DataObject, scale: int, widt
     dtype = pa.decimal128(38, scale) if width == 128 else pa.decimal256(76, scale)
     column = pa.Array.from_buffers(dtype, len(raw), [valid, pa.py_buffer(words)])
     values, counts = convert(column[1:])
-    same(values, [NAN if v is None else float(v) for v in numbers[1:]])
+    assert_same(values, [NAN if v is None else float(v) for v in numbers[1:]])
     assert counts == {}
 
 
@@ -164,7 +164,7 @@ def test_binary_prices_equal_exact_fractions(width: int, digits: int, data: st.D
     raw = data.draw(st.lists(st.none() | st.integers(-top, top) | st.integers(-(10**12), 10**12), max_size=8))
     expected = [NAN if v is None else v / 10**digits for v in raw]  # int by int is rounded exactly
     values, counts = convert(binary(raw, width)[1:], "fixed price")
-    same(values, expected[1:])
+    assert_same(values, expected[1:])
     assert counts == {}
 
 
@@ -173,10 +173,10 @@ def test_binary_sizes_are_unsigned_and_undefined_values_are_counted(width: int, 
     most = 2 ** (8 * width)
     large = most - 2 if width == 8 else 10**37
     values, counts = convert(binary([most - 1, large, 0, None], width, signed=False), "fixed size")
-    same(values, [NAN, large / 10**digits, 0, NAN])
+    assert_same(values, [NAN, large / 10**digits, 0, NAN])
     assert counts == {"sentinel": 1}
     values, counts = convert(binary([most // 2 - 1, -most // 2, -5, None], width), "fixed price")
-    same(values, [NAN, NAN, -5 / 10**digits, NAN])
+    assert_same(values, [NAN, NAN, -5 / 10**digits, NAN])
     assert counts == {"sentinel": 2}
 
 
@@ -192,7 +192,7 @@ def test_real_binary_quotes_have_their_prices(real_data: Path) -> None:
 def test_real_decimals_equal_python_decimals(real_data: Path) -> None:
     path = next((real_data / "us_equity_daily_spark").rglob("*.parquet"))
     column = pq.ParquetFile(path).read(columns=["close"]).column("close")
-    same(convert(column)[0], [float(v) for v in column.to_pylist()])
+    assert_same(convert(column)[0], [float(v) for v in column.to_pylist()])
 
 
 # Text
@@ -209,14 +209,14 @@ def test_text_equals_what_python_reads(dtype: Any, raw: list[str | None]) -> Non
     values, counts = convert(pa.array(raw, dtype), "text")
     expected = np.array([NAN if v in CODES else float(v) for v in raw], np.float64)
     infinite = np.isinf(expected)
-    same(values, np.where(infinite, np.nan, expected))
+    assert_same(values, np.where(infinite, np.nan, expected))
     assert counts.get("missing code", 0) == sum(v in CODES and v is not None for v in raw)
     assert counts.get("infinite", 0) == infinite.sum()
 
 
 def test_text_of_true_and_false_becomes_one_and_nought() -> None:
     values, counts = convert(pa.array(["True", "FALSE", None, "", "true "]), "bool")
-    same(values, [1, 0, NAN, NAN, 1])
+    assert_same(values, [1, 0, NAN, NAN, 1])
     assert counts == {"missing code": 1}
 
 
@@ -271,7 +271,7 @@ def test_dictionary_columns_equal_their_decoded_values(
     values: Any, kind: Kind, expected: list[float]
 ) -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([2, 0, 1, None], pa.int8()), values)
-    same(convert(column, kind)[0], expected)
+    assert_same(convert(column, kind)[0], expected)
 
 
 @settings(max_examples=40, deadline=None)
@@ -280,5 +280,5 @@ def test_a_column_in_pieces_is_the_same_column(raw: list[int | None], cut: int) 
     whole = pa.array(raw, pa.int64())
     values, counts = convert(whole, "integer price")
     pieces, in_pieces = convert(pa.chunked_array([whole[:cut], whole[cut:]]), "integer price")
-    same(pieces, values)
+    assert_same(pieces, values)
     assert in_pieces == counts
