@@ -53,7 +53,7 @@ def run(
     torch.set_num_threads(config.cluster.cpus_per_trial)
     torch.manual_seed(config.seed)
     scale = target_scale(prepared)
-    model = _model(config, prepared).to(device)
+    model = _model(config, prepared, device)
     val = list(_scoring(config, prepared, "val", device=device, windows=config.train.eval_windows))
     start = resume_step(folder) if folder and resume else 0
     best: dict[str, torch.Tensor] = {}
@@ -94,9 +94,8 @@ def score(
         DataError: a split has no window.
     """
     scale = target_scale(prepared)
-    model = _model(config, prepared)
+    model = _model(config, prepared, device)
     load_weights(weights, model)
-    model.to(device)
     found = {}
     for split in splits:
         with _scoring(config, prepared, split, device=device) as batches:
@@ -164,8 +163,9 @@ def pick_device(gpus: float) -> str:
     return "cuda" if gpus else "cpu"
 
 
-def _model(config: Config, prepared: Prepared) -> nn.Module:
-    return build_model(config.model, n_features=len(prepared.features), n_targets=len(prepared.target.mean))
+def _model(config: Config, prepared: Prepared, device: str) -> nn.Module:
+    n_features, n_targets = len(prepared.features), len(prepared.target.mean)
+    return build_model(config.model, n_features=n_features, n_targets=n_targets, device=device)
 
 
 def _training(config: Config, prepared: Prepared, *, device: str, start: int) -> AsyncDataLoader:

@@ -86,6 +86,16 @@ def test_a_resumed_trial_repeats_the_uninterrupted_one_bitwise(base, prepared, t
     assert before + after == whole
 
 
+def test_weights_on_the_host_give_the_same_reports(base, prepared, tmp_path):
+    deep = with_values(base, {"model.n_layer": 3})
+    ours = with_values(deep, {"model.offload": "layers"})
+    whole, reports = ([steady(p) for p in trial.run(c, prepared, folder=tmp_path)] for c in (deep, ours))
+    assert reports == whole
+    weights = tmp_path / "best" / "model.safetensors"
+    scores = [trial.score(c, prepared, weights, splits=("val",))["val"][0] for c in (deep, ours)]
+    assert scores[0] == scores[1]
+
+
 def test_a_resume_across_an_epoch_goes_on_at_the_right_batch(base, prepared, tmp_path):
     # 2,000 training windows in batches of 900: three steps an epoch, so the cut at step 5 lies in the second
     wide = with_values(base, {"train.batch_size": 900, "train.max_steps": 7, "train.report_every": 5})
@@ -185,7 +195,9 @@ def test_it_finds_what_no_linear_forecast_can(small_ray):
 
 
 @pytest.mark.gpu
-def test_a_trial_on_a_gpu_agrees_with_the_cpu(base, prepared):
+@pytest.mark.parametrize("offload", ["none", "layers"])
+def test_a_trial_on_a_gpu_agrees_with_the_cpu(base, prepared, offload):
+    base = with_values(base, {"model.offload": offload})
     cpu = list(trial.run(base, prepared))[-1].metrics["val/loss"]
     gpu = list(trial.run(base, prepared, device="cuda"))[-1].metrics["val/loss"]
     assert gpu == pytest.approx(cpu, rel=0.05)

@@ -42,6 +42,9 @@ class ModelConfig(Section):
     """Longest chunk of the scan (Q) [bars]."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Probability of dropping an element of a block's output in training."""
+    offload: Literal["none", "layers"] = "none"
+    """layers = for a model larger than the GPU: weights stay on the host, two blocks' at a time on the GPU;
+    blocks are computed twice a step, and the optimiser runs on the host."""
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:

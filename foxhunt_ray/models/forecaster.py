@@ -14,17 +14,27 @@ from torch import Tensor, nn
 from foxhunt_ray.config.schema import ModelConfig
 from foxhunt_ray.errors import DataError
 from foxhunt_ray.models.mamba2 import Mamba2, exempt_from_decay
+from foxhunt_ray.models.offload import OffloadedLayers
 
 
-def build_model(model: ModelConfig, *, n_features: int, n_targets: int) -> Forecaster:
-    """A forecaster at its initial values, drawn from torch's global random stream.
+def build_model(
+    model: ModelConfig, *, n_features: int, n_targets: int, device: torch.device | str = "cpu"
+) -> Forecaster:
+    """A forecaster on ``device`` at its initial values, drawn from torch's global random stream of the CPU.
 
     Args:
         model: sizes, as configured.
         n_features: columns F of a window.
         n_targets: forecasts H a window.
+        device: where it computes; with ``model.offload`` = layers, the blocks' weights stay on the host.
     """
-    return Forecaster(model, n_features=n_features, n_targets=n_targets)
+    forecaster = Forecaster(model, n_features=n_features, n_targets=n_targets)
+    if model.offload == "none":
+        return forecaster.to(device)
+    for part in (forecaster.inp, forecaster.norm, forecaster.head):
+        part.to(device)
+    forecaster.offloaded = OffloadedLayers(forecaster.layers, device)
+    return forecaster
 
 
 class Forecaster(nn.Module):
@@ -34,6 +44,7 @@ class Forecaster(nn.Module):
         super().__init__()
         self.inp = nn.Linear(n_features, model.d_model)
         self.layers = nn.ModuleList(_Block(model) for _ in range(model.n_layer))
+        self.offloaded: OffloadedLayers | None = None
         self.norm = nn.RMSNorm(model.d_model, eps=1e-5)
         self.head = nn.Linear(model.d_model, n_targets)
         # Targets are centred, so near zero is a good first forecast. Exactly zero would pass no gradient on.
@@ -56,12 +67,16 @@ class Forecaster(nn.Module):
                 f"features have shape {list(features.shape)}; this model takes [B, L, {width}] with L >= 1: "
                 "give it the columns it was built for"
             )
-        hidden = self.inp(features)
+        run = self.offloaded or self._resident
+        forecast: Tensor = self.head(self.norm(run(self.inp(features))))
+        return forecast
+
+    def _resident(self, hidden: Tensor) -> Tensor:
         *body, last = self.layers
         for block in body:
             hidden = block(hidden)
-        forecast: Tensor = self.head(self.norm(last(hidden, last_only=True)))
-        return forecast
+        out: Tensor = last(hidden, last_only=True)
+        return out
 
 
 class _Block(nn.Module):

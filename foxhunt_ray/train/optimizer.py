@@ -31,6 +31,8 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ad
         {"params": keep, "weight_decay": 0.0},
     ]
     # fused: one kernel for all parameters; 3 to 4 times less CPU time than foreach on models of this size.
+    # With model.offload the parameters lie on two devices: torch groups them by device, here as in the norm
+    # below, and keeps moments and step counts beside each parameter.
     return torch.optim.AdamW(groups, lr=config.lr, fused=True)
 
 
