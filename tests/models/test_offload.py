@@ -219,7 +219,7 @@ def test_gpu_losses_are_close_to_those_of_resident_weights() -> None:
         model = forecaster(offload, device="cuda", n_layer=4, dropout=0.2)
         torch.cuda.manual_seed(7)
         losses.append(trained(model, build_optimizer(model, OPTIMIZER), range(6), device="cuda"))
-    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
 
 
 @pytest.mark.gpu
@@ -295,7 +295,7 @@ def test_gpu_losses_do_not_depend_on_which_stream_is_late(slow: str) -> None:
             block.register_forward_pre_hook(delay)
         torch.cuda.manual_seed(7)
         losses.append(trained(model, build_optimizer(model, OPTIMIZER), range(4), device="cuda"))
-    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
 @pytest.mark.gpu
