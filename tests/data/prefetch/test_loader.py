@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from foxhunt_ray.batch import Batch
-from foxhunt_ray.data.prefetch import AsyncDataLoader, LoaderProgress
+from foxhunt_ray.data.prefetch import AsyncDataLoader, LoaderProgress, loader
 from foxhunt_ray.errors import ConfigError, DataError
 
 WAIT_S = 10.0  # for events that must come; a test that waits this long has failed
@@ -470,12 +470,16 @@ def test_the_consumer_is_ordered_after_the_copy(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: streams["copying"])
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: streams["consuming"])
+    monkeypatch.setattr(loader, "place_near", lambda device: log.append(f"thread near {device}"))
     monkeypatch.setattr(torch.Tensor, "pin_memory", logged(log, "pin"), raising=False)
     monkeypatch.setattr(torch.Tensor, "record_stream", logged(log, "used by"), raising=False)
     (batch,) = AsyncDataLoader(batches(10), 3, "cuda")
     assert torch.equal(batch.features, make_batch(0).features)
     assert log == (
-        ["pin"] * 4 + ["copying: record", "consuming: wait for copied by copying"] + ["used by consuming"] * 4
+        ["thread near cuda"]
+        + ["pin"] * 4
+        + ["copying: record", "consuming: wait for copied by copying"]
+        + ["used by consuming"] * 4
     )
 
 
