@@ -9,7 +9,7 @@ last line (the machine died while writing) is dropped; a damaged line before it 
     run_resumed    config
     trial_started  trial, values {dotted path: value}, device
     trial_resumed  trial
-    report         trial, step, report, metrics {key: number}
+    report         trial, step, report, metrics {key: number}, tier
     trial_ended    trial, state, reason
     winner         trial, metrics
     run_ended      status
@@ -55,6 +55,11 @@ class TrialState:
         scored = [r for r in self.reports if r["metrics"].get(metric) is not None]
         sign = -1 if mode == "max" else 1
         return min(scored, key=lambda r: sign * r["metrics"][metric], default=None)
+
+    @property
+    def tier(self) -> str:
+        """Where the trial's windows are gathered, as its last report says; empty if it does not."""
+        return str(self.reports[-1].get("tier", "")) if self.reports else ""
 
     @property
     def last_metrics(self) -> dict[str, Any]:

@@ -6,21 +6,22 @@ and a Ray Tune trial all iterate the same generator, and closing it ends the loa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from foxhunt_ray.config import Config
 from foxhunt_ray.data import Prepared, Survey
-from foxhunt_ray.data.prefetch import AsyncDataLoader
+from foxhunt_ray.data.prefetch import AsyncDataLoader, LoaderProgress
 from foxhunt_ray.errors import ClusterError
 from foxhunt_ray.models import build_model
 from foxhunt_ray.train.baselines import fit_ridge, score_baselines
 from foxhunt_ray.train.checkpoint import load_weights
-from foxhunt_ray.train.loop import Progress, fit, resume_step
+from foxhunt_ray.train.loop import Progress, fit, resume_state
 from foxhunt_ray.train.metrics import Predictions, Scores, TargetScale, evaluate, predict
 
 _SCORE_BATCH = 128  # a model is quickest at about the size it trains with, ridge at a larger one
@@ -55,9 +56,9 @@ def run(
     scale = target_scale(prepared)
     model = _model(config, prepared, device)
     val = list(_scoring(config, prepared, "val", device=device, windows=config.train.eval_windows))
-    start = resume_step(folder) if folder and resume else 0
+    position = resume_state(folder).position if folder and resume else {}
     best: dict[str, torch.Tensor] = {}
-    with _training(config, prepared, device=device, start=start) as batches:
+    with _training(config, prepared, device=device, position=position) as batches:
         for progress in fit(
             model,
             batches,
@@ -70,6 +71,7 @@ def run(
         ):
             if progress.is_best:
                 best = {k: v.detach().clone() for k, v in model.state_dict().items()}
+            progress = _with_loading(progress, batches.progress)
             if progress.finished:
                 progress = _scored_in_full(progress, config, prepared, model, best, folder, device=device)
             yield progress
@@ -116,10 +118,11 @@ def baselines(prepared: Prepared, survey: Survey) -> dict[str, dict[str, float]]
     config, scale = prepared.config, target_scale(prepared)
     found: dict[str, dict[str, float]] = {}
 
-    def stream(split: str, windows: int | None = None) -> AsyncDataLoader:
-        return _scoring(config, prepared, split, windows=windows, batch_size=_RIDGE_BATCH)
+    def stream(split: str, windows: int | None = None, shuffle: bool = False) -> AsyncDataLoader:
+        return _scoring(config, prepared, split, windows=windows, batch_size=_RIDGE_BATCH, shuffle=shuffle)
 
-    with stream("train", _RIDGE_WINDOWS) as train, stream("val") as val:
+    # Shuffled is the order in which training rows are stored, and to ridge they are all the same.
+    with stream("train", _RIDGE_WINDOWS, shuffle=True) as train, stream("val") as val:
         ridge = fit_ridge(train, val, scale=scale)
     for scope, split, count in (
         ("val", "val", config.train.eval_windows),
@@ -168,23 +171,30 @@ def _model(config: Config, prepared: Prepared, device: str) -> nn.Module:
     return build_model(config.model, n_features=n_features, n_targets=n_targets, device=device)
 
 
-def _training(config: Config, prepared: Prepared, *, device: str, start: int) -> AsyncDataLoader:
-    """Training batches without end, from where ``start`` of them were consumed."""
-    size, data = config.train.batch_size, config.data
-    windows = prepared.windows("train", context_length=data.context_length, stride=data.stride)
-    epoch, batch = divmod(start, max(1, -(-len(windows) // size)))
+def _training(
+    config: Config, prepared: Prepared, *, device: str, position: Mapping[str, Any]
+) -> AsyncDataLoader:
+    """Training batches without end, from a saved position on."""
     return prepared.stream(
         "train",
-        batch_size=size,
+        batch_size=config.train.batch_size,
         seed=config.seed,
-        epoch=epoch,
-        start_batch=batch,
         device=device,
         prefetch_batches=config.loader.prefetch_batches if config.loader.mode == "async" else 0,
-        context_length=data.context_length,
-        stride=data.stride,
+        context_length=config.data.context_length,
+        stride=config.data.stride,
         endless=True,
+        state=position or None,
     )
+
+
+def _with_loading(progress: Progress, loading: LoaderProgress) -> Progress:
+    """A report with what the loader tells of itself."""
+    told = {
+        "data/prefetch_depth": float(loading.depth),
+        "data/bytes_to_device": float(loading.device_bytes),
+    }
+    return replace(progress, metrics=progress.metrics | told, tier=loading.tier)
 
 
 def _scoring(
@@ -195,12 +205,14 @@ def _scoring(
     device: str = "cpu",
     windows: int | None = None,
     batch_size: int = _SCORE_BATCH,
+    shuffle: bool = False,
 ) -> AsyncDataLoader:
-    """One pass over a split in natural order."""
+    """One pass over a split, in natural order unless shuffled."""
     return prepared.stream(
         split,
         batch_size=batch_size,
-        shuffle=False,
+        seed=config.seed,
+        shuffle=shuffle,
         device=device,
         prefetch_batches=config.loader.prefetch_batches if config.loader.mode == "async" else 0,
         context_length=config.data.context_length,

@@ -21,7 +21,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "models": ({"models", "config", "errors"}, {"torch"}),
     "data": (DATA, {"numpy", "pyarrow"}),
     "data.stream": (DATA | {"batch"}, {"ray", "torch", "numpy", "pyarrow"}),
-    "data.prefetch": ({"batch", "errors"}, {"torch"}),
+    "data.prefetch": ({"batch", "errors", "data"}, {"torch"}),
     "train": ({"train", "batch", "config", "errors"}, {"torch", "numpy", "safetensors"}),
     "trial": ({"data", "models", "train", "batch", "config", "errors"}, {"torch"}),
     "predict": (

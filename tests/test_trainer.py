@@ -8,7 +8,7 @@ from foxhunt_ray import Mamba2Trainer
 from foxhunt_ray.config import load_config
 from foxhunt_ray.data import survey
 from foxhunt_ray.errors import ConfigError
-from foxhunt_ray.train.loop import resume_step
+from foxhunt_ray.train.loop import resume_state
 
 pytestmark = pytest.mark.cluster
 PARAMS = {
@@ -36,7 +36,7 @@ def test_epochs_are_passes_and_loading_ahead_changes_no_result(small_ray, market
         assert ahead[key] == on_demand[key]
     assert checkpoint == tmp_path / "True" / "best" / "model.safetensors" and checkpoint.is_file()
     windows = survey(load_config(None, PARAMS | {"data.path": str(market)})).window_counts["train"]
-    assert resume_step(tmp_path / "True") == 2 * -(-windows // 500)
+    assert resume_state(tmp_path / "True").step == 2 * -(-windows // 500)
 
 
 def test_it_can_be_configured_without_being_changed():

@@ -98,9 +98,8 @@ def train_one(
         for progress in trial.run(
             config, prepared, folder=folder / "trials" / name, device=device, resume=before is not None
         ):
-            log.append(
-                "report", trial=name, step=progress.step, report=progress.report, metrics=progress.metrics
-            )
+            told = {key: getattr(progress, key) for key in ("step", "report", "metrics", "tier")}
+            log.append("report", trial=name, **told)
             reason = progress.reason or reason
         state = "finished"
     except FoxhuntError as err:

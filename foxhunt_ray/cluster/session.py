@@ -24,6 +24,8 @@ from foxhunt_ray.errors import ClusterError
 
 _TOKEN_FILE = Path(".ray") / "auth_token"  # below the home folder, where Ray writes it and looks for it
 _MIN_STORE_BYTES = 128 * 2**20  # Ray refuses less than 75 MB
+_STORE_PER_DATA = 2.5
+_STORE_SHARE = 0.6  # of what is free: the store's memory is the machine's
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 _REACH_S = 5.0
 _QUIET_ENV = {
@@ -55,11 +57,12 @@ def connect(config: Config, *, data_bytes: int) -> Iterator[Cluster]:
 
     Args:
         config: ``cluster.address`` goes before RAY_ADDRESS; with neither, or with "local", Ray is started.
-        data_bytes: bytes of the rows that the object store will hold; every node maps all of them.
+        data_bytes: bytes of the rows, for which a Ray that is started gets room as far as there is some; what
+            an object store cannot hold is mapped from files.
 
     Raises:
-        ClusterError: the address does not answer, refuses the token or runs other versions; or the object
-            store cannot hold the data.
+        ClusterError: the address does not answer, refuses the token or runs other versions; or there is no
+            room for a Ray at all.
     """
     address = _address(config)
     prepare_environment(config)
@@ -71,7 +74,6 @@ def connect(config: Config, *, data_bytes: int) -> Iterator[Cluster]:
     elif mine:
         _join(address)
     try:
-        _check_store(data_bytes)
         held = ray.cluster_resources()
         yield Cluster(
             address=ray.get_runtime_context().gcs_address,
@@ -116,8 +118,7 @@ def _start(data_bytes: int) -> None:
     """Start Ray on this machine, with room for the data and for what trials send back."""
     import ray
 
-    store_bytes = max(_MIN_STORE_BYTES, 2 * data_bytes)
-    _check_room(store_bytes)
+    store_bytes = _store_bytes(data_bytes, _free())
     try:
         ray.init(
             address="local",
@@ -187,28 +188,26 @@ def _token_advice() -> str:
     return f"if it asks for a token, copy the head's ~/{_TOKEN_FILE} here and export RAY_AUTH_MODE=token"
 
 
-def _check_room(store_bytes: int) -> None:
-    """Refuse an object store that fits neither in shared memory nor on the disk Ray falls back to."""
-    places = [place for place in (_SHARED_MEMORY, Path(tempfile.gettempdir())) if place.is_dir()]
-    free = {place: shutil.disk_usage(place).free for place in places}
-    if store_bytes > max(free.values()):
+def _store_bytes(data_bytes: int, free: Mapping[Path, int]) -> int:
+    """Size of an object store of which rows, look-back included, are less than half, if there is room.
+
+    Args:
+        data_bytes: of the rows.
+        free: bytes free in shared memory, or where there is none on the disk that Ray falls back to.
+    """
+    most = int(_STORE_SHARE * max(free.values()))
+    if most < _MIN_STORE_BYTES:
         found = ", ".join(f"{size / 1e6:.0f} MB in {place}" for place, size in free.items())
         raise ClusterError(
-            f"the object store needs {store_bytes / 1e6:.0f} MB, twice the data, and free are {found}; "
-            "use fewer symbols or features, or free some space"
+            f"Ray's object store needs {_MIN_STORE_BYTES / 1e6:.0f} MB of memory, a part of what is free: "
+            f"{found}; free some space"
         )
+    return min(max(_MIN_STORE_BYTES, int(_STORE_PER_DATA * data_bytes)), most)
 
 
-def _check_store(data_bytes: int) -> None:
-    """Refuse data that the object store of a node with CPUs cannot hold."""
-    for node in alive_nodes():
-        held = node["Resources"].get("object_store_memory", 0.0)
-        if node["Resources"].get("CPU") and held < data_bytes:
-            raise ClusterError(
-                f"the data take {data_bytes / 1e6:.0f} MB of the object store, and node "
-                f"{node['NodeManagerAddress']} has {held / 1e6:.0f} MB; start it with a larger "
-                "--object-store-memory, or use fewer symbols or features"
-            )
+def _free() -> dict[Path, int]:
+    places = [place for place in (_SHARED_MEMORY, Path(tempfile.gettempdir())) if place.is_dir()]
+    return {place: shutil.disk_usage(place).free for place in places[:1]}
 
 
 def _tighten(token: Path) -> None:

@@ -17,8 +17,25 @@ class LoaderConfig(Section):
 
     mode: Literal["async", "sync"] = "async"
     """async = prepared ahead on a thread; sync = the same batches, prepared on demand."""
-    prefetch_batches: int = Field(3, ge=1, le=64)
-    """Batches, and chunks of rows, prepared ahead [count]."""
+    prefetch_batches: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = 3
+    """Batches prepared ahead [count]; auto = more after a stall, fewer when it has long been quiet."""
+    pool: str = "32MB"
+    """Rows that are shuffled together, in bytes; two pools are held in memory."""
+    tier: Literal["auto", "resident", "arena", "host"] = "auto"
+    """Where a GPU's windows are gathered: from the whole split on it, from a pool on it, or on the host."""
+    memory_frac: float = Field(0.5, ge=0, le=1)
+    """Share of Ray's object store that rows may take; more rows than that are mapped from files."""
+    cache_dir: str = ""
+    """Folder of those files on every node; empty = FOXHUNT_CACHE, else ~/.cache/foxhunt_ray."""
+    cache_size: str = "50GB"
+    """Most that the folder may hold; files of old runs are removed to make room."""
+
+    @model_validator(mode="after")
+    def _sizes_parse(self) -> Self:
+        for name in ("pool", "cache_size"):
+            if not parse_bytes(getattr(self, name)):
+                raise ValueError(f"{name} = {getattr(self, name)!r}: expected more than nothing, like 32MB")
+        return self
 
 
 class ModelConfig(Section):

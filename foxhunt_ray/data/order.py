@@ -1,74 +1,110 @@
-"""How rows lie in chunks, which chunk owns a window, and the order of a pass.
+"""How rows lie in units and blocks, which windows a pass yields, and in which order.
 
-The order is a pure function of (seed, epoch): chunks are permuted and filled into pools, and the windows of
-a pool are permuted together.
+A *unit* is what is shuffled, a *block* what is stored and read as a whole. Training units lie in the blocks
+in a fixed random order, so that reading whole blocks one after another still mixes symbols and times; all
+other units lie in natural order. The order of a pass is a pure function of (seed, epoch): blocks are
+permuted and filled into pools, and the windows of a pool are permuted together.
+
+Rows are counted through all symbols, one after another, in the order of the symbols.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foxhunt_ray.data.windows import Rows
 
+_FIXED = 0x666F7868  # of the order in which training units are stored; the run's seed decides that of a pass
+
 
 @dataclass(frozen=True, eq=False)
-class Chunks:
-    """Rows [first, last) of symbols, stored together; a chunk owns the windows that end in [owned, last).
+class Units:
+    """Units in natural order (by symbol, then time); int64 [n] each.
 
-    The rows [first, owned) are the halo: look-back of the longest window. All arrays are int64 [n_chunks].
+    A unit stores the rows [first, last) of one symbol and owns those from ``owned`` on, and with them the
+    windows that end there. The rows before are look-back of the longest window.
+
+    Attributes:
+        first: its first row.
+        owned: the first row that it owns.
+        last: the row after its last one.
+        block: the block that stores it.
+        offset: the row of that block at which ``first`` lies.
     """
 
-    symbol: Rows
     first: Rows
     owned: Rows
     last: Rows
+    block: Rows
+    offset: Rows
+
+    @property
+    def rows(self) -> Rows:
+        """Rows that each stores."""
+        return self.last - self.first
 
 
 @dataclass(frozen=True, eq=False)
-class Windows:
-    """Windows in natural order (by symbol, then time); int64 [N] each: symbol, end row, owning chunk."""
+class Pool:
+    """Windows that are shuffled together; their order is computed when it is asked for.
 
-    symbol: Rows
-    end: Rows
-    chunk: Rows
+    Attributes:
+        units: int64 [K], what to load, in this order.
+        count: int64 [K], windows that each owns.
+        start: int64 [K], the first of them among all windows of the pass.
+        skip: windows of the pool to leave out, in its order.
+        stream: of the random numbers: seed, epoch and purpose; None = natural order.
+    """
 
-    def __len__(self) -> int:
-        return len(self.end)
+    units: Rows
+    count: Rows
+    start: Rows
+    skip: int
+    stream: tuple[int, int, int] | None
 
-    def take(self, positions: Rows) -> Windows:
-        """The windows at ``positions`` (int64 [M])."""
-        return Windows(self.symbol[positions], self.end[positions], self.chunk[positions])
+    def ordered(self, ends: Rows, shift: Rows) -> Rows:
+        """Last rows of the windows in their order, int64 [M], where they lie once the units were moved.
+
+        Args:
+            ends: [N], the last row of each window of the pass.
+            shift: for each unit, loaded or not, how far its rows were moved.
+        """
+        spans = zip(self.start, self.start + self.count, shift[self.units], strict=True)
+        rows = np.concatenate([ends[a:b] + by for a, b, by in spans])
+        if self.stream is not None:
+            rows = _stream(*self.stream).permutation(rows)
+        return rows[self.skip :]
 
 
-def cut_chunks(lengths: Sequence[int], *, chunk_rows: int, halo: int) -> Chunks:
-    """Chunks of at most ``chunk_rows`` owned rows that cover symbols of the given lengths.
+def cut_units(
+    lengths: Sequence[int], train: Sequence[tuple[int, int]], *, unit_rows: int, halo: int, block_rows: int
+) -> Units:
+    """Units that own every row of symbols of the given lengths, and the blocks that they lie in.
 
     Args:
         lengths: rows of each symbol.
-        chunk_rows: owned rows of a chunk.
+        train: rows [start, stop) of each symbol that belong to training.
+        unit_rows: most rows that a unit owns.
         halo: rows before the owned ones that a window may reach back to, the longest L - 1.
+        block_rows: rows of a block; it may have up to a unit more.
     """
-    symbol, owned, last = [], [], []
-    for number, length in enumerate(lengths):
-        starts = np.arange(0, length, chunk_rows, dtype=np.int64)
-        symbol.append(np.full(len(starts), number, np.int64))
-        owned.append(starts)
-        last.append(np.minimum(starts + chunk_rows, length))
-    joined = np.concatenate(owned)
-    return Chunks(np.concatenate(symbol), np.maximum(joined - halo, 0), joined, np.concatenate(last))
-
-
-def locate(ends: Sequence[Rows], chunks: Chunks) -> Windows:
-    """The windows with the given end rows (one array a symbol), each with its owning chunk."""
-    symbol = np.repeat(np.arange(len(ends), dtype=np.int64), [len(e) for e in ends])
-    chunk = []
-    for number, rows in enumerate(ends):
-        first, stop = np.searchsorted(chunks.symbol, [number, number + 1])
-        chunk.append(first + np.searchsorted(chunks.owned[first:stop], rows, side="right") - 1)
-    return Windows(symbol, np.concatenate(ends), np.concatenate(chunk))
+    parts, is_train, begin = [], [], 0
+    for length, (start, stop) in zip(lengths, train, strict=True):
+        for low, high, inside in ((0, start, False), (start, stop, True), (stop, length, False)):
+            owned = np.arange(low, high, unit_rows, dtype=np.int64)
+            ends = np.minimum(owned + unit_rows, high)
+            parts.append(begin + np.stack([np.maximum(owned - halo, 0), owned, ends]))
+            is_train.append(np.full(len(owned), inside))
+        begin += length
+    first, owned, last = np.concatenate(parts, axis=1)
+    block, offset = _stored(last - first, np.concatenate(is_train), block_rows)
+    return Units(first, owned, last, block, offset)
 
 
 def spread(stamps: Rows, count: int, seed: int) -> Rows:
@@ -88,35 +124,127 @@ def spread(stamps: Rows, count: int, seed: int) -> Rows:
 
 
 def pass_order(
-    windows: Windows, chunks: Chunks, *, seed: int, epoch: int, shuffle: bool, pool_rows: int
-) -> Iterator[tuple[Rows, Rows]]:
-    """The pools of one pass: (chunks to load, windows to yield in this order).
+    ends: Rows, units: Units, *, seed: int, epoch: int, shuffle: bool, pool_rows: int, skip: int = 0
+) -> list[Pool]:
+    """The pools of one pass; the windows that they name come in this order, each exactly once.
 
-    Chunks are permuted, filled into pools of at most ``pool_rows`` rows, and the windows of a pool are
-    permuted together; with one pool this is a permutation of all windows. Every window comes exactly once.
+    With one pool the order is a permutation of all windows.
 
     Args:
-        windows: N windows in natural order.
-        chunks: the chunks that own them.
+        ends: [N], the last row of each window; increasing.
+        units: the units that own them.
         seed: the run's seed.
         epoch: number of the pass.
         shuffle: False = natural order.
-        pool_rows: rows that may be held at once.
-
-    Yields:
-        int64 [K] chunk numbers and int64 [M] positions in ``windows``.
+        pool_rows: rows after which a pool is full; it may have up to a block more.
+        skip: windows at the start of the pass to leave out; a pool of which none is left does not come.
     """
-    used, counts = np.unique(windows.chunk, return_counts=True)
-    where = np.split(np.argsort(windows.chunk, kind="stable"), np.cumsum(counts)[:-1])
-    turn = np.arange(len(used)) if not shuffle else _stream(seed, epoch, 0).permutation(len(used))
-    rows = (chunks.last - chunks.first)[used[turn]]
-    pool_of = (np.cumsum(rows) - 1) // pool_rows
-    for pool in np.unique(pool_of):
-        members = turn[pool_of == pool]
-        positions = np.concatenate([where[m] for m in members])
-        if shuffle:
-            positions = _stream(seed, epoch, 2 + int(pool)).permutation(positions)
-        yield used[members], positions
+    start, stop = (np.searchsorted(ends, edge) for edge in (units.owned, units.last))
+    turn = np.flatnonzero(stop > start)
+    if shuffle:
+        turn = turn[np.lexsort((units.offset[turn], _shuffled(units.block[turn], seed, epoch)))]
+    found = []
+    for number, members in enumerate(_pools(units, turn, shuffle, pool_rows)):
+        count = (stop - start)[members]
+        left_out = min(skip, int(count.sum()))
+        skip -= left_out
+        if left_out < count.sum():
+            stream = (seed, epoch, 2 + number) if shuffle else None
+            found.append(Pool(members, count, start[members], left_out, stream))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """All that decides which batches a stream yields.
+
+    Attributes:
+        units: how rows are cut.
+        ends: [N], the last row of each window, increasing; rows counted through all symbols.
+        context_length: L, rows of a window.
+        batch_size: windows of a batch of all ranks together.
+        seed: of the order.
+        shuffle: False = natural order.
+        pool_rows: rows that are shuffled together.
+    """
+
+    units: Units
+    ends: Rows
+    context_length: int
+    batch_size: int
+    seed: int
+    shuffle: bool
+    pool_rows: int
+
+    @property
+    def batches(self) -> int:
+        """Batches of a pass; the last one may be smaller."""
+        return -(-len(self.ends) // self.batch_size)
+
+    @cached_property
+    def used(self) -> Rows:
+        """Units that own a window."""
+        start, stop = (np.searchsorted(self.ends, edge) for edge in (self.units.owned, self.units.last))
+        return np.flatnonzero(stop > start)
+
+    @property
+    def fits_one_pool(self) -> bool:
+        """Whether all rows that windows need are shuffled together."""
+        return int(self.units.rows[self.used].sum()) <= self.pool_rows
+
+    def pools(self, epoch: int, skip: int) -> list[Pool]:
+        """The pools of a pass, without its first ``skip`` windows."""
+        return pass_order(
+            self.ends,
+            self.units,
+            seed=self.seed,
+            epoch=epoch,
+            shuffle=self.shuffle,
+            pool_rows=self.pool_rows,
+            skip=skip,
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of which windows there are and how they are shuffled; seed and batch size are not in it."""
+        digest = hashlib.blake2b(
+            repr((self.context_length, self.shuffle, self.pool_rows)).encode(), digest_size=8
+        )
+        for array in (self.ends, *vars(self.units).values()):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def _stored(rows: Rows, is_train: NDArray[np.bool_], block_rows: int) -> tuple[Rows, Rows]:
+    """Block and offset of each unit."""
+    mixed = np.random.Generator(np.random.Philox(_FIXED)).permutation(np.flatnonzero(is_train))
+    block, offset = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+    number = 0
+    for units in (mixed, np.flatnonzero(~is_train)):
+        before = np.cumsum(rows[units]) - rows[units]
+        _, block_of = np.unique(before // block_rows, return_inverse=True)
+        block[units] = number + block_of
+        offset[units] = before - before[np.searchsorted(block_of, block_of)]
+        number += int(block_of[-1]) + 1 if len(units) else 0
+    return block, offset
+
+
+def _shuffled(block: Rows, seed: int, epoch: int) -> Rows:
+    """For each unit the turn of its block."""
+    names, number = np.unique(block, return_inverse=True)
+    return np.argsort(_stream(seed, epoch, 0).permutation(len(names)))[number]
+
+
+def _pools(units: Units, turn: Rows, shuffle: bool, pool_rows: int) -> list[Rows]:
+    """``turn`` cut where a pool is full, between blocks if they are read whole."""
+    if not len(turn):
+        return []
+    before = np.cumsum(units.rows[turn]) - units.rows[turn]
+    if shuffle:
+        block = units.block[turn]
+        begins = np.flatnonzero(np.diff(block, prepend=-1))
+        before = before[begins][np.searchsorted(begins, np.arange(len(turn)), side="right") - 1]
+    return np.split(turn, np.flatnonzero(np.diff(before // pool_rows)) + 1)
 
 
 def _stream(seed: int, epoch: int, purpose: int) -> np.random.Generator:

@@ -34,6 +34,32 @@ class SymbolIndex:
     target_missing: Rows
 
 
+@dataclass(frozen=True, eq=False)
+class Times:
+    """When the rows of all symbols are; one object in the store, whose arrays processes share.
+
+    Attributes:
+        stamps: int64 [n], UTC nanoseconds, one symbol after another.
+        begin: int64 [S], the first row of each symbol.
+        marks: of each symbol what ``SymbolIndex`` holds beside the stamps.
+    """
+
+    stamps: Rows
+    begin: Rows
+    marks: tuple[tuple[Rows, Rows, Rows], ...]
+
+    @property
+    def index(self) -> tuple[SymbolIndex, ...]:
+        """What the window plan must know of each symbol."""
+        parts = zip(np.split(self.stamps, self.begin[1:]), self.marks, strict=True)
+        return tuple(SymbolIndex(stamps, *marks) for stamps, marks in parts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(a.nbytes for a in (self.stamps, self.begin, *(m for three in self.marks for m in three)))
+
+
 def window_ends(
     index: SymbolIndex,
     span: Span | None,
@@ -54,22 +80,40 @@ def window_ends(
         known_target: leave out windows whose target is not known.
     """
     n = len(index.ts_event)
-    row = np.arange(n, dtype=np.int64)
-    start = row - context_length + 1
-    segment = _latest(index.segment_first, n)
-    last_bad = _latest(index.bad_rows, n)
-    valid = (start >= segment) & (start > last_bad) & ((start - segment) % stride == 0)
+    ends = _complete(index, n, context_length, stride)
     if known_target:
-        valid[index.target_missing] = False
+        hidden = np.zeros(n, bool)
+        hidden[index.target_missing] = True
+        ends = ends[~hidden[ends]]
     if span is not None:
-        target_row = np.minimum(row + horizon, max(n - 1, 0))
-        inside = (index.ts_event >= span.start) & (index.ts_event[target_row] < span.end)
-        valid &= inside
-    return np.flatnonzero(valid)
+        first, stop = np.searchsorted(index.ts_event, [span.start, span.end])
+        target = np.minimum(ends + horizon, n - 1)
+        ends = ends[(ends >= first) & (target < stop)]
+    return ends
 
 
-def _latest(rows: Rows, n: int) -> Rows:
-    """For each of n rows, the largest entry of ``rows`` that is not after it; -1 where there is none."""
-    mark = np.full(n, -1, np.int64)
-    mark[rows] = rows
-    return np.maximum.accumulate(mark)
+def longest_run(index: SymbolIndex, span: Span | None) -> int:
+    """Most rows in a row without a gap or a missing input, up to the end of the span; look-back counts."""
+    stop = len(index.ts_event) if span is None else int(np.searchsorted(index.ts_event, span.end))
+    start, end = _runs(index, stop)
+    return int((end - start).max(initial=0))
+
+
+def _complete(index: SymbolIndex, n: int, length: int, stride: int) -> Rows:
+    """Last rows of the windows that lie inside a segment and hold no bad row."""
+    start, end = _runs(index, n)
+    anchor = index.segment_first[np.searchsorted(index.segment_first, start, side="right") - 1]
+    first = anchor - (anchor - start) // stride * stride  # the first start on the segment's grid in the run
+    count = np.maximum((end - length - first) // stride + 1, 0)
+    nth = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    ends: Rows = np.repeat(first + length - 1, count) + stride * nth
+    return ends
+
+
+def _runs(index: SymbolIndex, n: int) -> tuple[Rows, Rows]:
+    """First row, and the row after the last, of each run of rows below ``n`` without a gap or a bad row."""
+    edges = np.unique(np.concatenate([index.segment_first, index.bad_rows, index.bad_rows + 1, [n]]))
+    edges = edges[edges <= n]
+    start, end = edges[:-1], edges[1:]
+    good = ~np.isin(start, index.bad_rows)
+    return start[good], end[good]

@@ -170,6 +170,12 @@ def _columns(state: RunState, now: Standing, trials: Sequence[TrialState]) -> li
     waits = [t.last_metrics.get("data/wait_frac") for t in trials]
     columns.append(Column("s/step", [number(_s_per_step(t)) for t in trials], rank=3))
     columns.append(Column("wait", [number(w, ".1%") for w in waits], rank=4))
+    depths = [t.last_metrics.get("data/prefetch_depth") for t in trials]
+    columns.append(Column("ahead", [number(d, ".0f") for d in depths], rank=5))
+    columns.append(
+        Column("busy", [number(t.last_metrics.get("device/busy_frac"), ".1%") for t in trials], rank=6)
+    )
+    columns.append(Column("tier", [t.tier or "-" for t in trials], rank=7, left=True))
     return columns
 
 

@@ -62,7 +62,7 @@ class Monitor(tune.Callback, Stopper):  # type: ignore[misc]  # Ray ships no typ
             if "failed" in result:
                 self._end(trial, "failed", result["failed"])
                 return
-            fields = {key: result[key] for key in ("step", "report", "metrics")}
+            fields = {key: result[key] for key in ("step", "report", "metrics", "tier")}
             self._log.append("report", trial=_name(trial), **fields)
             if result["finished"]:
                 self._end(trial, "finished", result["reason"])

@@ -166,6 +166,7 @@ def _trial(folder: Path, state: RunState, trial: TrialState) -> dict[str, Any]:
         "reports": len(trial.reports),
         "duration_s": _duration_s(state, trial),
         "device": trial.device,
+        "tier": trial.tier,
         "checkpoint": _checkpoint_path(trial.id) if (folder / _checkpoint_path(trial.id)).is_file() else None,
     }
 
@@ -204,6 +205,7 @@ def _reports_table(state: RunState) -> pa.Table:
         "state": pa.array([t.state if t.state in ENDED else "interrupted" for t, _ in pairs], pa.string()),
         "reason": pa.array([t.reason for t, _ in pairs], pa.string()),
         "device": pa.array([t.device for t, _ in pairs], pa.string()),
+        "tier": pa.array([r.get("tier") for _, r in pairs], pa.string()),
         "started": _instants([t.started for t, _ in pairs]),
         "ended": _instants([t.ended or None for t, _ in pairs]),
         "report": pa.array([r.get("report") for _, r in pairs], pa.int64()),

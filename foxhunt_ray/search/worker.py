@@ -75,6 +75,7 @@ class TrialWorker(tune.Trainable):  # type: ignore[misc]  # Ray ships no types
             "step": report.step,
             "report": report.report,
             "metrics": report.metrics,
+            "tier": report.tier,
             SCORE: self._score(report),
             "finished": report.finished,
             "reason": report.reason,

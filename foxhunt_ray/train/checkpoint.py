@@ -32,7 +32,7 @@ _MAX_HEADER_BYTES = 16_000_000  # a header names tensors; one larger than this w
 
 @dataclass(frozen=True)
 class TrainState:
-    """Where a trial stands at a report; batches consumed equal ``step``, one a step.
+    """Where a trial stands at a report.
 
     Attributes:
         step: optimiser steps taken.
@@ -43,6 +43,7 @@ class TrainState:
         wait_s: seconds spent waiting for batches so far.
         reason: why the trial ended ("length", "patience"); empty while it has not.
         metrics: of the last report.
+        position: where the batches go on, as the loader's ``state_dict`` says; empty if it says nothing.
     """
 
     step: int = 0
@@ -53,6 +54,7 @@ class TrainState:
     wait_s: float = 0.0
     reason: str = ""
     metrics: dict[str, float] = field(default_factory=dict)
+    position: dict[str, Any] = field(default_factory=dict)
 
 
 def save_checkpoint(

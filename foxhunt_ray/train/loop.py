@@ -2,16 +2,13 @@
 
 A generator, so the caller decides what a report means (a line, a Tune result, a test) and stops early by
 closing it. It seeds nothing and owns no thread: dropout draws from torch's global generator, and the
-batches are the caller's, from the step that ``resume_step`` tells.
+batches are the caller's, from the position that ``resume_state`` tells.
 """
 
 from __future__ import annotations
 
 import math
-import resource
 import shutil
-import sys
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +27,7 @@ from foxhunt_ray.train.checkpoint import (
     save_checkpoint,
     save_weights,
 )
+from foxhunt_ray.train.meter import Meter
 from foxhunt_ray.train.metrics import TargetScale
 from foxhunt_ray.train.optimizer import build_optimizer, clip_gradients, learning_rate
 
@@ -45,6 +43,7 @@ class Progress:
         is_best: whether val/loss is the lowest so far.
         finished: whether the trial has ended.
         reason: "length" (max_steps reached), "patience" (no better val/loss for that many reports), else "".
+        tier: where windows were gathered ("resident", "arena", "host"); empty when not known.
     """
 
     step: int
@@ -53,6 +52,7 @@ class Progress:
     is_best: bool
     finished: bool
     reason: str
+    tier: str = ""
 
 
 def fit(
@@ -75,7 +75,8 @@ def fit(
 
     Args:
         model: maps features [B, L, F] to scaled forecasts [B, H]; it lies on ``device``.
-        batches: endless, on ``device``; one is pulled a step.
+        batches: endless, on ``device``; one is pulled a step. If they have a ``state_dict()``, as an
+            ``AsyncDataLoader`` has, it is saved with the state.
         config: ``optimizer`` and ``train`` are used, and most of the rest must be the same at a resume.
         scale: between target units and scaled units.
         evaluate: scores of the model on the validation windows, among them ``loss``.
@@ -101,25 +102,26 @@ def fit(
     elif folder is not None:
         # A later resume must not find the state of an older trial.
         shutil.rmtree(folder / "last", ignore_errors=True)
-    source = iter(batches)
+    source, position = iter(batches), getattr(batches, "state_dict", dict)
     while not state.reason:
-        state, metrics = _advance(model, optimizer, source, state=state, config=config, scale=scale)
-        metrics |= {f"val/{name}": value for name, value in evaluate(model).items()}
-        metrics["device/memory_peak_bytes"] = _memory_peak_bytes(device)
-        state = _reported(state, metrics, config=config)
+        meter = Meter(device)
+        state, metrics = _advance(
+            model, optimizer, source, state=state, config=config, scale=scale, meter=meter
+        )
+        metrics |= meter.metrics() | {f"val/{name}": value for name, value in evaluate(model).items()}
+        state = replace(_reported(state, metrics, config=config), position=position())
         if folder is not None:
             _save(folder, model, optimizer, state=state, fingerprint=fingerprint, device=device)
         yield _progress(state)
 
 
-def resume_step(folder: Path) -> int:
-    """Steps taken, and so batches consumed, by the state in a trial's folder; 0 without a state.
+def resume_state(folder: Path) -> TrainState:
+    """The state in a trial's folder, that of a trial which has not begun if there is none.
 
     Raises:
         CheckpointError: the state is damaged.
     """
-    state = read_state(folder / "last")
-    return state.step if state else 0
+    return read_state(folder / "last") or TrainState()
 
 
 def _advance(
@@ -130,36 +132,34 @@ def _advance(
     state: TrainState,
     config: Config,
     scale: TargetScale,
+    meter: Meter,
 ) -> tuple[TrainState, dict[str, float]]:
     """Trains up to the next report; the new counters, and what was measured on the way."""
     every, length = config.train.report_every, config.train.max_steps
     stop = min((state.step // every + 1) * every, length)
-    loss_sum = norm_sum = wait_s = lr = 0.0
-    windows = 0
+    loss_sum = norm_sum = lr = 0.0
     model.train()  # at every report: whoever used the model in between may have left it in evaluation mode
-    started = time.perf_counter()
     for step in range(state.step, stop):
-        asked = time.perf_counter()
-        batch = next(source, None)
-        wait_s += time.perf_counter() - asked
+        with meter.waiting():
+            batch = next(source, None)
         if batch is None:
             raise DataError(
                 f"the batches ended after {step} steps; expected train.max_steps = {length}; "
                 "repeat the stream epoch after epoch"
             )
         lr = learning_rate(step, optimizer=config.optimizer, max_steps=length)
-        loss, norm = _step(model, optimizer, batch, step=step, lr=lr, config=config, scale=scale)
-        loss_sum, norm_sum, windows = loss_sum + loss, norm_sum + norm, windows + len(batch)
-    spent_s, steps = time.perf_counter() - started, stop - state.step
+        with meter.stepping(len(batch)):
+            loss, norm = _step(model, optimizer, batch, step=step, lr=lr, config=config, scale=scale)
+        loss_sum, norm_sum = loss_sum + loss, norm_sum + norm
+    meter.stop()
+    steps, wait_s = stop - state.step, state.wait_s + meter.wait_s
     metrics = {
         "train/loss": loss_sum / steps,
-        "train/windows_per_s": windows / spent_s,
         "optimizer/lr": lr,
         "optimizer/grad_norm": norm_sum / steps,
-        "data/wait_s": state.wait_s + wait_s,
-        "data/wait_frac": wait_s / spent_s,
+        "data/wait_s": wait_s,
     }
-    return replace(state, step=stop, wait_s=state.wait_s + wait_s), metrics
+    return replace(state, step=stop, wait_s=wait_s), metrics
 
 
 def _step(
@@ -246,11 +246,3 @@ def _fingerprint(config: Config, device: str) -> dict[str, Any]:
     flat = {f"{name}.{key}": value for name in sections for key, value in tree[name].items()}
     del flat["data.path"]
     return flat | {"seed": config.seed, "device": torch.device(device).type}
-
-
-def _memory_peak_bytes(device: str) -> float:
-    """Most memory in use so far: of the GPU since ``fit`` began, else resident in this process."""
-    if torch.device(device).type == "cuda":
-        return float(torch.cuda.max_memory_allocated(device))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(peak if sys.platform == "darwin" else peak * 1024)  # Linux counts kibibytes

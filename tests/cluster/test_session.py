@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from foxhunt_ray.cluster import connect, in_ray_job
-from foxhunt_ray.cluster.session import _check_room, _has_token, _tighten
+from foxhunt_ray.cluster.session import _has_token, _store_bytes, _tighten
 from foxhunt_ray.config import load_config
 from foxhunt_ray.errors import ClusterError
 
@@ -141,9 +141,23 @@ def test_address_that_is_none_is_refused() -> None:
         pass
 
 
-def test_data_larger_than_memory_and_disk_are_refused() -> None:
-    with pytest.raises(ClusterError, match=r"twice the data, and free are .* free some space"):
-        _check_room(10**18)
+@pytest.mark.parametrize(
+    ("data_bytes", "free", "expected"),
+    [
+        (0, 10**10, 128 * 2**20),  # what Ray needs in any case
+        (10**9, 10**10, 25 * 10**8),  # rows and look-back are less than half of it
+        (10**12, 10**10, 6 * 10**9),  # more rows than there is room for are mapped from files
+    ],
+)
+def test_the_store_has_room_for_the_rows_as_far_as_memory_allows(
+    data_bytes: int, free: int, expected: int
+) -> None:
+    assert _store_bytes(data_bytes, {Path("/dev/shm"): free}) == expected
+
+
+def test_too_little_memory_for_any_store_is_refused() -> None:
+    with pytest.raises(ClusterError, match=r"needs 134 MB .* 100 MB in /dev/shm; free some space"):
+        _store_bytes(0, {Path("/dev/shm"): 10**8})
 
 
 def test_job_is_recognised_by_what_ray_injects(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,11 +228,11 @@ def test_cluster_with_a_token_is_joined_with_it_and_refused_without(tmp_path: Pa
         join = _JOIN.replace("ADDRESS", repr(head.stdout.readline().strip()))
 
         joined = _run(join.replace("DATA", "1000"), keeper)
-        too_large = _run(join.replace("DATA", "10**9"), keeper)
+        more_data_than_store = _run(join.replace("DATA", "10**9"), keeper)
         refused = _run(join.replace("DATA", "1000"), stranger)
         head.stdin.write("\n")
 
     assert (joined.stdout, joined.stderr) == ("joined False 1\n", "")
-    assert "the data take 1000 MB" in too_large.stdout and "has 100 MB" in too_large.stdout
+    assert more_data_than_store.stdout == joined.stdout  # its rows are mapped from files
     assert "export RAY_AUTH_MODE=token" in refused.stdout
     assert refused.stderr == ""

@@ -38,6 +38,7 @@ class Report:
     metrics: dict[str, float] = field(default_factory=dict)
     finished: bool = False
     reason: str = ""
+    tier: str = "host"
 
     @property
     def step(self) -> int:

@@ -17,11 +17,14 @@ from foxhunt_ray.batch import Batch
 from foxhunt_ray.config import Config, load_config, with_values
 from foxhunt_ray.errors import CheckpointError, DataError, DivergedError
 from foxhunt_ray.train.checkpoint import load_weights
-from foxhunt_ray.train.loop import Progress, fit, resume_step
+from foxhunt_ray.train.loop import Progress, fit, resume_state
 from foxhunt_ray.train.metrics import evaluate
 from foxhunt_ray.train.optimizer import build_optimizer, clip_gradients, learning_rate
 
-CLOCKED = ("train/windows_per_s", "data/wait_s", "data/wait_frac", "device/memory_peak_bytes")
+CLOCKED = (
+    *("train/windows_per_s", "data/wait_s", "data/wait_frac"),
+    *("device/memory_peak_bytes", "device/busy_frac"),
+)
 
 
 @pytest.fixture
@@ -122,7 +125,7 @@ def test_a_resumed_trial_repeats_the_uninterrupted_one_bitwise(
     first = [timeless(r) for r in itertools.islice(interrupted, reports_before)]
     interrupted.close()
     resumed = new_model(seed=77)  # neither its weights nor the generator's place may matter
-    start = resume_step(tmp_path)
+    start = resume_state(tmp_path).step
     rest = [timeless(r) for r in train(resumed, endless(start), folder=tmp_path, resume=True)]
     assert start == 5 * reports_before
     assert first + rest == whole
@@ -158,7 +161,7 @@ def test_resuming_a_finished_trial_yields_its_last_report_and_pulls_nothing(
 
 
 def test_resuming_without_a_state_starts_at_the_beginning(train, new_model, endless, tmp_path) -> None:
-    assert resume_step(tmp_path) == 0
+    assert resume_state(tmp_path).step == 0
     fresh = next(train(new_model(), endless(), folder=tmp_path, resume=True))
     assert timeless(fresh) == timeless(next(train(new_model(), endless())))
 
@@ -167,7 +170,7 @@ def test_a_new_trial_in_an_old_folder_forgets_its_state(train, new_model, endles
     next(train(new_model(), endless(), folder=tmp_path))
     with pytest.raises(DataError):
         next(train(new_model(), [], folder=tmp_path))
-    assert resume_step(tmp_path) == 0
+    assert resume_state(tmp_path).step == 0
 
 
 @pytest.mark.parametrize(
@@ -236,7 +239,7 @@ def test_a_loss_that_is_not_finite_ends_the_trial_at_once(train, new_model, endl
         DivergedError, match=r"step 7: loss is inf at learning rate 0\.0.*; .* lower optimizer\.lr"
     ):
         next(run)
-    assert resume_step(tmp_path) == 5
+    assert resume_state(tmp_path).step == 5
 
 
 def test_a_gradient_that_is_not_finite_ends_the_trial_before_it_moves_the_weights(train, endless) -> None:

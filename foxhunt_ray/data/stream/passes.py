@@ -1,124 +1,123 @@
-"""One pass over the windows of a split: pools of chunks in, batches of gathered windows out.
+"""The second stage of a stream: windows gathered out of filled pools, a batch at a time.
 
-Windows are gathered after the rows were scaled, by one ``index_select`` over a strided view of the pool: 1/L
-of the arithmetic, and batches that own their memory.
+    rows of a pool, scaled -> [one pool ahead, own thread] -> windows gathered -> [AsyncDataLoader's thread]
+
+The first stage runs on into the next pass, so that no batch waits for a pool to be read. A pool is large, and
+reading it is the burst that a queue of batches alone would not hide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import threading
+from collections.abc import Iterator
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from foxhunt_ray.batch import Batch
-from foxhunt_ray.data.order import Windows, pass_order
-from foxhunt_ray.data.stream.store import Arena, ChunkStore
-from foxhunt_ray.data.windows import Rows
+from foxhunt_ray.data.prefetch.ahead import Ahead, warn_of_no_thread
+from foxhunt_ray.data.stream.arena import Filled
+from foxhunt_ray.data.stream.pools import PoolReader
 
-_POOL_BYTES = 64_000_000
-
-
-@dataclass(frozen=True, eq=False)
-class Scaling:
-    """(x - mean) / std, then a clip at +-clip; float64 [F] statistics of training rows, clip 0 = none.
-
-    What is still missing is 0: in a valid window that can only be an optional input.
-    """
-
-    mean: NDArray[np.float64]
-    std: NDArray[np.float64]
-    clip: float
-
-    def apply_(self, features: torch.Tensor) -> None:
-        """Scale float32 [N, F] rows in place."""
-        features.sub_(torch.from_numpy(self.mean).float())
-        features.mul_(torch.from_numpy(1 / self.std).float())
-        if self.clip:
-            features.clamp_(-self.clip, self.clip)
-        features.nan_to_num_(nan=0.0)
+_JOIN_S = 0.8  # less than the loader waits for the thread that waits here
 
 
-@dataclass(frozen=True, eq=False)
-class Pass:
-    """The host batches of one epoch; reads whole pools, and none that lies before ``start_batch``."""
+class Stream:
+    """Batches of one pass, or of one after another without end; iterated once."""
 
-    store: ChunkStore
-    windows: Windows
-    stamps: Rows
-    scaling: Scaling | None
-    context_length: int
-    batch_size: int
-    seed: int
-    epoch: int
-    start_batch: int
-    shuffle: bool
-    prefetch_blocks: int
+    def __init__(
+        self,
+        reader: PoolReader,
+        *,
+        epoch: int = 0,
+        start_batch: int = 0,
+        endless: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+        threaded: bool = True,
+    ) -> None:
+        """A stream that has not begun to read.
 
-    def __len__(self) -> int:
-        return max(-(-len(self.windows) // self.batch_size) - self.start_batch, 0)
+        Args:
+            reader: fills its pools.
+            epoch: number of the (first) pass.
+            start_batch: batches of the first pass to leave out.
+            endless: go on with the next epoch, and the next.
+            rank: of this consumer: it gets the windows rank, rank + world_size, ... of every batch.
+            world_size: consumers that share the batches.
+            threaded: fill the next pool on a thread while one is in use.
+        """
+        self._reader, self._plan = reader, reader.plan
+        self._epoch, self._start, self._endless = epoch, start_batch, endless
+        self._rank, self._world, self._threaded = rank, world_size, threaded
+        self._ahead: Ahead[Filled] | None = None
+        self._cancelled, self._made_on = False, threading.get_ident()
 
     def __iter__(self) -> Iterator[Batch]:
+        pools = self._reader.pools(self._epoch, self._start, endless=self._endless, threaded=self._threaded)
+        ahead = Ahead(pools, int(self._threaded), name="foxhunt-pools", join_s=_JOIN_S)
+        if self._threaded and not ahead.has_thread and threading.get_ident() != self._made_on:
+            warn_of_no_thread()  # where the loader has no thread either, it has said so
+        self._ahead = ahead
+        if self._cancelled:
+            ahead.wake()
+        try:
+            yield from self._batches(ahead)
+        finally:
+            ahead.stop()
+
+    @property
+    def tier(self) -> str:
+        """Where windows are gathered."""
+        return self._reader.tier
+
+    @property
+    def device_bytes(self) -> int:
+        """Sent to the device by the stream itself, that is, not as windows."""
+        return self._reader.device_bytes
+
+    def cancel(self) -> None:
+        """Wake whoever waits for a batch; from any thread."""
+        self._cancelled = True
+        if self._ahead is not None:
+            self._ahead.wake()
+
+    def state_dict(self, consumed: int) -> dict[str, Any]:
+        """Where to go on after ``consumed`` batches of this stream."""
+        done, each = self._start + consumed, max(self._plan.batches, 1)
+        epoch, batch = divmod(done, each) if self._endless else (0, done)
+        return {
+            "seed": self._plan.seed,
+            "epoch": self._epoch + epoch,
+            "batch": batch,
+            "batch_size": self._plan.batch_size,
+            "plan": self._plan.fingerprint,
+        }
+
+    def _batches(self, ahead: Ahead[Filled]) -> Iterator[Batch]:
+        size, have = self._plan.batch_size, 0
         parts: list[Batch] = []
-        wanted, skip = self.batch_size, self.start_batch * self.batch_size
-        for chunks, order in self._pools():
-            skipped = min(skip, len(order))
-            skip, order = skip - skipped, order[skipped:]
-            if not len(order):
-                continue
-            arena = self._load(chunks)
-            while len(order):
-                now, order = order[:wanted], order[wanted:]
-                parts.append(self._gather(arena, now))
-                wanted -= len(now)
-                if not wanted:
-                    yield _joined(parts)
-                    parts, wanted = [], self.batch_size
-        if parts:
-            yield _joined(parts)
-
-    def _pools(self) -> Iterator[tuple[Rows, Rows]]:
-        return pass_order(
-            self.windows,
-            self.store.chunks,
-            seed=self.seed,
-            epoch=self.epoch,
-            shuffle=self.shuffle,
-            pool_rows=_POOL_BYTES // self.store.row_bytes,
-        )
-
-    def _load(self, chunks: Rows) -> Arena:
-        arena = self.store.load(chunks, prefetch_blocks=self.prefetch_blocks)
-        if self.scaling:
-            self.scaling.apply_(arena.features)
-        return arena
-
-    def _gather(self, arena: Arena, chosen: Rows) -> Batch:
-        """Windows ``chosen`` (int64 [B]) out of the arena by one index_select over a strided view of it."""
-        windows, length = self.windows.take(chosen), self.context_length
-        end = torch.from_numpy(arena.offset[windows.chunk] + windows.end)
-        n, width = arena.features.shape
-        view = arena.features.as_strided((n - length + 1, length * width), (width, 1))
-        return Batch(
-            view.index_select(0, end - (length - 1)).view(-1, length, width),
-            arena.targets.index_select(0, end),
-            torch.from_numpy(windows.symbol),
-            torch.from_numpy(self.stamps[chosen]),
-        )
+        pinned = self._reader.device.type == "cuda" and self.tier == "host"
+        for pool in ahead:
+            pool.wait()
+            at = 0
+            while at < len(pool):
+                stop = min(at + size - have, len(pool))
+                mine = slice(at + (self._rank - have) % self._world, stop, self._world)
+                parts.append(pool.windows(mine, pinned=pinned))
+                have, at = have + stop - at, stop
+                if have == size or (pool.is_last and at == len(pool)):
+                    yield parts[0] if len(parts) == 1 else _joined(parts)
+                    parts, have = [], 0
 
 
-def endless_passes(first: Pass) -> Iterator[Batch]:
-    """The batches of a pass, then of the next epoch, and so on without end."""
-    while True:
-        yield from first
-        first = replace(first, epoch=first.epoch + 1, start_batch=0)
+class Pass(Stream):
+    """The batches of one epoch; its length is known."""
+
+    def __len__(self) -> int:
+        return max(self._plan.batches - self._start, 0)
 
 
-def _joined(parts: Sequence[Batch]) -> Batch:
-    if len(parts) == 1:
-        return parts[0]
-    return Batch(
-        *(torch.cat([getattr(p, f) for p in parts]) for f in ("features", "targets", "symbol", "ts_event"))
-    )
+def _joined(parts: list[Batch]) -> Batch:
+    columns = zip(*((p.features, p.targets, p.symbol, p.ts_event) for p in parts), strict=True)
+    return Batch(*map(torch.cat, columns))

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import ray
+import torch
 from numpy.typing import NDArray
 
-from foxhunt_ray.config import Config
-from foxhunt_ray.data.inspection import survey as take_survey
-from foxhunt_ray.data.order import Windows, locate, spread
+from foxhunt_ray.config import Config, parse_bytes
+from foxhunt_ray.data.order import Plan, spread
 from foxhunt_ray.data.prefetch import AsyncDataLoader
-from foxhunt_ray.data.prices import price_series
-from foxhunt_ray.data.scaling import scaling_statistics
 from foxhunt_ray.data.split import Span
-from foxhunt_ray.data.stream.passes import Pass, Scaling, endless_passes
-from foxhunt_ray.data.stream.store import ChunkStore, put_chunks
-from foxhunt_ray.data.survey import Survey
-from foxhunt_ray.data.windows import Rows, SymbolIndex, window_ends
-from foxhunt_ray.errors import DataError
+from foxhunt_ray.data.stream.arena import Scaling, Tier, device_free_bytes, pick_tier
+from foxhunt_ray.data.stream.passes import Pass, Stream
+from foxhunt_ray.data.stream.pools import PoolReader
+from foxhunt_ray.data.stream.rows import RowSource
+from foxhunt_ray.data.windows import Rows, Times, longest_run, window_ends
+from foxhunt_ray.errors import CheckpointError, DataError
 
-_ROUNDING = float(np.finfo(np.float32).eps)
-# Their reference forecast is no change.
-_CENTRED = ("log_return", "vol_scaled_return", "price")
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +69,7 @@ class Prepared:
     max_gap: int
     nbytes: int
     _spans: dict[str, Span]
-    _store: ChunkStore
+    _rows: RowSource
     _index: Any
     _prices: Any
 
@@ -84,12 +83,15 @@ class Prepared:
         start_batch: int = 0,
         shuffle: bool = True,
         device: str = "cpu",
-        prefetch_batches: int = 3,
+        prefetch_batches: int | Literal["auto"] = 3,
         normalise: bool = True,
         context_length: int | None = None,
         stride: int | None = None,
         windows: int | None = None,
         endless: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+        state: Mapping[str, Any] | None = None,
     ) -> AsyncDataLoader:
         """Batches of a split: every valid window once an epoch, in an order that (seed, epoch) decides.
 
@@ -98,18 +100,26 @@ class Prepared:
             batch_size: windows a batch; the last one of a pass may be smaller.
             seed: of the order.
             epoch: number of the (first) pass.
-            start_batch: batches of the first pass to leave out; goes on bitwise where they ended.
+            start_batch: batches of the first pass to leave out; goes on bitwise where they ended, without
+                reading the pools that they came from.
             shuffle: False = natural order (by symbol, then time).
             device: where the batches are wanted.
-            prefetch_batches: batches prepared ahead on a thread; 0 = on demand, with the same batches.
-            normalise: scale and clip inputs as the config says; False = as they are in the file.
+            prefetch_batches: batches prepared ahead on a thread, or "auto"; 0 = on demand, with the same
+            batches. normalise: scale and clip inputs as the config says; False = as they are in the file.
             context_length: L, at most the longest prepared for; None = the config's [bars].
             stride: of training windows; None = the config's [bars].
             windows: score at most so many windows, spread over time; None = all.
             endless: go on with the next epoch, and the next, without end.
+            rank: of this consumer among ``world_size``: it gets the windows rank, rank + world_size, ... of
+                every batch, so that the order does not depend on how many share it; its part of the last
+                batch of a pass may be empty.
+            world_size: consumers that share the batches.
+            state: what ``AsyncDataLoader.state_dict`` gave; goes on there, whatever epoch and start_batch
+            say.
 
         Raises:
             DataError: the split has no valid window, or the context is longer than was prepared for.
+            CheckpointError: the state is that of other windows, another seed or another batch size.
         """
         length = context_length or self.config.data.context_length
         if length > self.context_length:
@@ -117,32 +127,32 @@ class Prepared:
                 f"context_length {length} is longer than the {self.context_length} bars prepared for; "
                 "put it into the config or its search space"
             )
-        chosen = self.windows(split, context_length=length, stride=stride)
+        ends = self.windows(split, context_length=length, stride=stride)
         if windows is not None:
-            chosen = chosen.take(self.subset(chosen, windows))
-        if not len(chosen):
-            raise DataError(
-                f"no window in split {split!r}: none has context_length {length} + horizon "
-                f"{self.config.target.longest} bars without a gap there; see `foxhunt check`"
-            )
-        one = Pass(
-            store=self._store,
-            windows=chosen,
-            stamps=self._stamps(chosen),
-            scaling=self._scaling() if normalise else None,
-            context_length=length,
-            batch_size=batch_size,
-            seed=seed,
+            ends = ends[self.subset(ends, windows)]
+        if not len(ends):
+            raise self._no_window(split, length)
+        pool_rows = max(1, parse_bytes(self.config.loader.pool) // self._row_bytes)
+        plan = Plan(self._rows.units, ends, length, batch_size, seed, shuffle, pool_rows)
+        if state is not None:
+            epoch, start_batch = _position(plan, state)
+        on = torch.device(device)
+        ahead = 3 if prefetch_batches == "auto" else prefetch_batches
+        scaling = self._scaling() if normalise else None
+        reader = PoolReader(plan, self._rows, self._times, scaling, on, self._tier(plan, on), max(ahead, 1))
+        stream = (Stream if endless else Pass)(
+            reader,
             epoch=epoch,
             start_batch=start_batch,
-            shuffle=shuffle,
-            prefetch_blocks=self.config.loader.prefetch_batches,
+            endless=endless,
+            rank=rank,
+            world_size=world_size,
+            threaded=ahead > 0,
         )
-        source = endless_passes(one) if endless else one
-        return AsyncDataLoader(source, prefetch_count=prefetch_batches, device=device)
+        return AsyncDataLoader(stream, prefetch_count=prefetch_batches, device=on)
 
-    def windows(self, split: str, *, context_length: int | None = None, stride: int | None = None) -> Windows:
-        """Valid windows of a split in natural order.
+    def windows(self, split: str, *, context_length: int | None = None, stride: int | None = None) -> Rows:
+        """Valid windows of a split in natural order: int64 [N], the last row of each, through all symbols.
 
         Training windows are those of the given length and stride. Validation and test windows are those of
         the longest length at the base stride, so that all trials of a search are scored on the same ones.
@@ -151,23 +161,23 @@ class Prepared:
         if split in ("train", "all"):
             length = context_length or self.config.data.context_length
             every = stride or every
-        span = None if split == "all" else self._spans.get(split, Span(split, 0, 0))
         ends = [
-            window_ends(
+            begin
+            + window_ends(
                 index,
-                span,
+                self._span(split),
                 context_length=length,
                 stride=every,
                 horizon=self.config.target.longest,
                 known_target=split != "all",
             )
-            for index in self._indices()
+            for begin, index in zip(self._times.begin, self._times.index, strict=True)
         ]
-        return locate(ends, self._store.chunks)
+        return np.concatenate(ends)
 
-    def subset(self, windows: Windows, count: int) -> Rows:
+    def subset(self, windows: Rows, count: int) -> Rows:
         """Positions of the fixed, seeded ``count`` of ``windows`` that a report scores, spread over time."""
-        return spread(self._stamps(windows), count, self.config.seed)
+        return spread(self._times.stamps[windows], count, self.config.seed)
 
     def last_prices(self, symbol: Rows, ts_event: Rows) -> NDArray[np.float64]:
         """The price at the last input bar of windows, by ``target.price``: float64 [N]; 0 for other targets.
@@ -179,8 +189,21 @@ class Prepared:
         found = np.zeros(len(symbol))
         for number, prices in enumerate(ray.get(self._prices)):
             mine = symbol == number
-            found[mine] = prices[np.searchsorted(self._indices()[number].ts_event, ts_event[mine])]
+            found[mine] = prices[np.searchsorted(self._times.index[number].ts_event, ts_event[mine])]
         return found
+
+    @property
+    def _times(self) -> Times:
+        times: Times = ray.get(self._index)
+        return times
+
+    @property
+    def _row_bytes(self) -> int:
+        """Of a row in a pool: inputs, targets, symbol and stamp."""
+        return 4 * sum(self._rows.widths) + 16
+
+    def _span(self, split: str) -> Span | None:
+        return None if split == "all" else self._spans.get(split, Span(split, 0, 0))
 
     def _scaling(self) -> Scaling:
         features = self.config.features
@@ -188,85 +211,35 @@ class Prepared:
             return Scaling(np.zeros_like(self.mean), np.ones_like(self.std), clip=0.0)
         return Scaling(self.mean, self.std, features.clip)
 
-    def _indices(self) -> tuple[SymbolIndex, ...]:
-        indices: tuple[SymbolIndex, ...] = ray.get(self._index)
-        return indices
+    def _tier(self, plan: Plan, device: torch.device) -> Tier:
+        split_bytes = self._row_bytes * int(plan.units.rows[plan.used].sum())
+        pool_bytes = min(split_bytes, self._row_bytes * plan.pool_rows)
+        wanted, free = self.config.loader.tier, device_free_bytes(device)
+        tier = pick_tier(wanted, free_bytes=free, split_bytes=split_bytes, pool_bytes=pool_bytes)
+        _LOG.info("tier %s (wanted: %s): split %d bytes, pool %d", tier, wanted, split_bytes, pool_bytes)
+        return tier
 
-    def _stamps(self, windows: Windows) -> Rows:
-        stamps = np.empty(len(windows), np.int64)
-        for number, index in enumerate(self._indices()):
-            mine = windows.symbol == number
-            stamps[mine] = index.ts_event[windows.end[mine]]
-        return stamps
-
-
-def prepare(config: Config, survey: Survey | None = None) -> Prepared:
-    """Put the data of ``config`` into Ray's object store, once per run, on the driver.
-
-    Args:
-        config: the run's config.
-        survey: what ``survey(config)`` returned, if that was called before.
-
-    Raises:
-        DataError: data that cannot be used.
-    """
-    found = survey or take_survey(config)
-    inside = [_within(i.ts_event, found.spans.get("train")) for i in found.index]
-    mean, std = scaling_statistics(found.rows, inside, found.features, config.features.scale)
-    truth = [t[e] for t, e in zip(found.targets, found.ends("train"), strict=True)]
-    return put_rows(found, mean=mean, std=std, target=_target_statistics(np.concatenate(truth), config))
+    def _no_window(self, split: str, length: int) -> DataError:
+        """Why a split is empty, with the arithmetic."""
+        horizon = self.config.target.longest
+        runs = [longest_run(index, self._span(split)) for index in self._times.index]
+        best = int(np.argmax(runs))
+        return DataError(
+            f"no window in split {split!r}: context_length {length} + horizon {horizon} need "
+            f"{length + horizon} bars in a row without a gap or a missing value; the longest run up to its "
+            f"end has {runs[best]} ({self.symbols[best]}); lower data.context_length or target.horizon, or "
+            "give the split more data"
+        )
 
 
-def put_rows(
-    found: Survey, *, mean: NDArray[np.float64], std: NDArray[np.float64], target: TargetStatistics
-) -> Prepared:
-    """Put surveyed rows into the object store with statistics that are already known (of the training run).
-
-    Args:
-        found: the survey.
-        mean: float64 [F].
-        std: float64 [F].
-        target: statistics of the target.
-    """
-    store = put_chunks(found.rows, found.targets, context_length=found.context_length)
-    index_bytes = sum(a.nbytes for i in found.index for a in vars(i).values())
-    prices = _prices(found)
-    return Prepared(
-        config=found.config,
-        symbols=found.symbols,
-        features=found.features,
-        optional=found.inputs.optional,
-        mean=mean,
-        std=std,
-        target=target,
-        context_length=found.context_length,
-        max_gap=found.max_gap,
-        nbytes=store.nbytes + index_bytes + sum(p.nbytes for p in prices),
-        _spans=found.spans,
-        _store=store,
-        _index=ray.put(found.index),
-        _prices=ray.put(prices),
-    )
-
-
-def _prices(found: Survey) -> tuple[NDArray[np.float64], ...]:
-    """What a forecast change is added to; nothing if no price is forecast."""
-    target = found.config.target
-    bars = found.market.bars if target.kind == "price" else ()
-    return tuple(price_series(b, target.price)[0] for b in bars)
-
-
-def _within(stamps: Rows, span: Span | None) -> NDArray[np.bool_]:
-    # Whatever the purge does to windows, a *row* is a training row when its stamp lies in the span.
-    if span is None:
-        return np.zeros(len(stamps), np.bool_)
-    inside: NDArray[np.bool_] = (stamps >= span.start) & (stamps < span.end)
-    return inside
-
-
-def _target_statistics(truth: NDArray[np.float64], config: Config) -> TargetStatistics:
-    mean, spread = truth.mean(axis=0), truth.std(axis=0)
-    center = np.zeros_like(mean) if config.target.kind in _CENTRED else mean
-    # Targets are stored as float32: what varies by less than its rounding is constant there.
-    scale = np.where(spread > _ROUNDING * np.abs(mean), spread, 1.0)
-    return TargetStatistics(tuple(center.tolist()), tuple(scale.tolist()), tuple(mean.tolist()))
+def _position(plan: Plan, state: Mapping[str, Any]) -> tuple[int, int]:
+    """Epoch and batch of a saved state, once it is known to be of this plan."""
+    now = {"seed": plan.seed, "batch_size": plan.batch_size, "plan": plan.fingerprint}
+    for name, value in now.items():
+        if state.get(name) != value:
+            what = {"plan": "windows or their pools"}.get(name, name)
+            raise CheckpointError(
+                f"the saved position is that of other {what} ({name} {state.get(name)!r}, now {value!r}); "
+                "go on with the data and settings that it was saved with, or start anew"
+            )
+    return int(state["epoch"]), int(state["batch"])

@@ -1,20 +1,20 @@
-"""Chunks of rows in Ray's object store, and pools of them copied out of it: the only user of ``ray.data``.
+"""Blocks of rows in Ray's object store, streamed out of it in plan order: the only user of ``ray.data``.
 
-A chunk is one row, a tensor [T, F], of one block: Ray spends eight bytes on every row of a block. A pool is
-read by ``iter_torch_batches``, whole blocks in plan order, and copied: store memory never leaves this module,
-since ``torch.from_numpy`` would make it writable for every process.
+A block is one row of a Dataset, a tensor [R, F]: Ray spends eight bytes on every row of a block. It is read
+by ``iter_torch_batches``, which shares memory with the store: what ``read`` yields must be copied, since a
+write into it would be seen by every process.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import ray
-import torch
 from numpy.typing import NDArray
 from ray.data import DataContext
 from ray.data._internal.execution.interfaces.ref_bundle import BlockEntry
@@ -25,87 +25,99 @@ from ray.data.block import BlockMetadataWithSchema
 from ray.data.dataset import MaterializedDataset
 from ray.data.extensions import ArrowTensorArray
 
-from foxhunt_ray.data.order import Chunks, cut_chunks
+from foxhunt_ray.data.order import Units
 from foxhunt_ray.data.windows import Rows
 
-_MIN_CHUNK_ROWS = 4096
-_ROWS_PER_HALO = 64  # so that the halo costs about 1.5 % of the store
+UnitRows = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Inputs [T, F] and targets [T, H] of a unit; shared with other processes, to be copied."""
+
+# An iterator of Ray's takes about 20 ms to its first block, and one that is left early keeps a thread for
+# ever, so it has to be read to its end: few iterators, and never one that is long.
+_BLOCKS_AN_ITERATOR = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Arena:
-    """A pool's chunks in one block of private memory.
+class StoredRows:
+    """Rows in the object store; picklable, holds references only. A node fetches a block once."""
 
-    ``features`` [N, F] and ``targets`` [N, H] float32; row r of a symbol that chunk c holds lies at
-    ``offset[c] + r``.
-    """
-
-    features: torch.Tensor
-    targets: torch.Tensor
-    offset: Rows
-
-
-@dataclass(frozen=True, eq=False)
-class ChunkStore:
-    """Every row of every symbol in the object store, cut into chunks; picklable, holds references only."""
-
-    chunks: Chunks
+    units: Units
     blocks: tuple[BlockEntry, ...]
     nbytes: int
 
-    def load(self, numbers: Rows, *, prefetch_blocks: int) -> Arena:
-        """Copy the chunks ``numbers`` (int64 [K]) out of the store, in this order.
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Inputs F and targets H of a row."""
+        schema = self.blocks[0].metadata.schema
+        features, targets = (int(schema.field(name).type.shape[1]) for name in ("features", "targets"))
+        return features, targets
+
+    def read(self, numbers: Rows, *, prefetch_blocks: int) -> Generator[UnitRows, None, None]:
+        """The rows of the units ``numbers`` (int64 [K]), in this order.
 
         Args:
-            numbers: chunks to load.
-            prefetch_blocks: blocks that Ray fetches ahead of the copy.
+            numbers: units to read; cheap where those of a block stand together.
+            prefetch_blocks: blocks that Ray fetches ahead.
         """
-        first, last = self.chunks.first[numbers], self.chunks.last[numbers]
-        ends = np.cumsum(last - first)
-        offset = np.zeros(len(self.blocks), np.int64)
-        offset[numbers] = ends - last
-        features = torch.empty(int(ends[-1]), self._width("features"))
-        targets = torch.empty(int(ends[-1]), self._width("targets"))
-        dataset = _dataset([self.blocks[n] for n in numbers])
-        blocks = dataset.iter_torch_batches(batch_size=None, prefetch_batches=prefetch_blocks, device="cpu")
-        for block, stop, rows in zip(blocks, ends, last - first, strict=True):
-            features[stop - rows : stop] = block["features"][0]
-            targets[stop - rows : stop] = block["targets"][0]
-        return Arena(features, targets, offset)
+        wanted = self.units.block[numbers]
+        runs = np.flatnonzero(np.diff(wanted, prepend=-1))
+        with closing(self._stream(wanted[runs], prefetch_blocks)) as blocks:
+            for members, (features, targets) in zip(np.split(numbers, runs[1:]), blocks, strict=True):
+                for unit in members:
+                    rows = slice(self.units.offset[unit], self.units.offset[unit] + self.units.rows[unit])
+                    yield features[rows], targets[rows]
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row: F inputs and H targets, float32."""
-        return 4 * (self._width("features") + self._width("targets"))
+    def _stream(self, numbers: Rows, prefetch_blocks: int) -> Generator[UnitRows, None, None]:
+        for start in range(0, len(numbers), _BLOCKS_AN_ITERATOR):
+            part = [self.blocks[n] for n in numbers[start : start + _BLOCKS_AN_ITERATOR]]
+            blocks = iter(
+                _dataset(part).iter_torch_batches(
+                    batch_size=None, prefetch_batches=prefetch_blocks, device="cpu"
+                )
+            )
+            try:
+                for block in blocks:
+                    yield block["features"][0].numpy(), block["targets"][0].numpy()
+            finally:
+                _drain(blocks)
 
-    def _width(self, column: str) -> int:
-        return int(self.blocks[0].metadata.schema.field(column).type.shape[1])
 
-
-def put_chunks(
-    rows: Sequence[NDArray[np.float32]], targets: Sequence[NDArray[np.float64]], *, context_length: int
-) -> ChunkStore:
-    """Cut the rows of every symbol into chunks and put each into the object store as one block.
+def put_blocks(
+    rows: Sequence[NDArray[np.float32]], targets: Sequence[NDArray[np.float64]], units: Units
+) -> StoredRows:
+    """Put the rows of every symbol into the object store, block by block.
 
     Args:
         rows: float32 [n, F] inputs of each symbol.
         targets: float64 [n, H] of each symbol; stored as float32.
-        context_length: longest window, which sets the halo [rows].
+        units: how they lie in blocks.
     """
-    halo = context_length - 1
-    size = max(_MIN_CHUNK_ROWS, _ROWS_PER_HALO * halo)
-    chunks = cut_chunks([len(r) for r in rows], chunk_rows=size, halo=halo)
+    begin = np.cumsum([0, *map(len, rows)])
+    symbol = np.searchsorted(begin, units.owned, side="right") - 1
     blocks, nbytes = [], 0
-    for symbol, first, last in zip(chunks.symbol, chunks.first, chunks.last, strict=True):
+    in_order = np.lexsort((units.offset, units.block))
+    for members in np.split(in_order, np.flatnonzero(np.diff(units.block[in_order])) + 1):
+        cuts = [
+            (symbol[u], slice(*(np.array([units.first[u], units.last[u]]) - begin[symbol[u]])))
+            for u in members
+        ]
         block = pa.table(
             {
-                "features": ArrowTensorArray.from_numpy(rows[symbol][None, first:last]),
-                "targets": ArrowTensorArray.from_numpy(targets[symbol][None, first:last].astype(np.float32)),
+                "features": _tensor([rows[s][part] for s, part in cuts]),
+                "targets": _tensor([targets[s][part].astype(np.float32) for s, part in cuts]),
             }
         )
         blocks.append(BlockEntry(ray.put(block), BlockMetadataWithSchema.from_block(block)))
         nbytes += block.nbytes
-    return ChunkStore(chunks, tuple(blocks), nbytes)
+    return StoredRows(units, tuple(blocks), nbytes)
+
+
+def _tensor(parts: Sequence[NDArray[np.float32]]) -> ArrowTensorArray:
+    return ArrowTensorArray.from_numpy(np.concatenate(parts)[None])
+
+
+def _drain(blocks: Iterator[object]) -> None:
+    for _ in blocks:
+        pass
 
 
 def _dataset(blocks: Sequence[BlockEntry]) -> MaterializedDataset:

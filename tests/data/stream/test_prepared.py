@@ -9,50 +9,12 @@ import torch
 
 from foxhunt_ray.config import load_config
 from foxhunt_ray.data.schema import Bars, Market
-from foxhunt_ray.data.stream import passes, prepare, store
+from foxhunt_ray.data.stream import prepare
 from foxhunt_ray.data.survey import survey_market
 from foxhunt_ray.errors import DataError
 
 pytestmark = pytest.mark.cluster
 HOUR = 3600 * 10**9
-LENGTHS = {"AAA": 700, "BBB": 40, "CCC": 391}
-
-
-def market() -> Market:
-    random, first, bars = np.random.default_rng(5), 0, []
-    for number, (symbol, n) in enumerate(LENGTHS.items()):
-        stamps = (np.cumsum(np.where(random.random(n) < 0.02, 9, 1)) + 17 * number) * HOUR
-        columns = {"row": first + np.arange(n, dtype=float), "noise": random.standard_normal(n)}
-        columns["noise"][n // 2] = np.nan
-        bars.append(Bars(symbol, stamps, columns))
-        first += n
-    return Market(tuple(bars))
-
-
-def config(*more: str):
-    fixed = ["features.groups=[]", 'features.columns=["row","noise"]', "data.context_length=6"]
-    return load_config(None, [*fixed, "target.kind=column", "target.column=noise", "target.horizon=2", *more])
-
-
-@pytest.fixture(scope="module")
-def prepared(small_ray):
-    found = survey_market(config("data.stride=1"), market())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "_MIN_CHUNK_ROWS", 64)  # many chunks in a small market
-        patch.setattr(store, "_ROWS_PER_HALO", 1)
-        return prepare(found.config, found)
-
-
-@pytest.fixture(autouse=True)
-def small_pools(monkeypatch):
-    monkeypatch.setattr(passes, "_POOL_BYTES", 400 * 12)  # a few pools in a pass
-
-
-def dump(loader) -> tuple[torch.Tensor, ...]:
-    with loader:
-        batches = list(loader)
-    names = ("features", "targets", "symbol", "ts_event")
-    return tuple(torch.cat([getattr(b, f) for b in batches]) for f in names)
 
 
 def reference(split: str, found) -> list[tuple[int, int]]:
@@ -60,8 +22,8 @@ def reference(split: str, found) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
-def test_every_window_comes_once_with_the_rows_of_the_file(prepared, split):
-    found = survey_market(prepared.config, market())
+def test_every_window_comes_once_with_the_rows_of_the_file(prepared, split, market, dump):
+    found = survey_market(prepared.config, market)
     x, y, symbol, stamp = dump(prepared.stream(split, batch_size=7, normalise=False))
     rows = {
         float(b.columns["row"][t]): (s, t)
@@ -77,7 +39,7 @@ def test_every_window_comes_once_with_the_rows_of_the_file(prepared, split):
         assert (int(symbol[n]), int(stamp[n])) == (s, int(found.market.bars[s].ts_event[t]))
 
 
-def test_the_order_is_that_of_seed_and_epoch_and_not_of_the_look_ahead(prepared):
+def test_the_order_is_that_of_seed_and_epoch_and_not_of_the_look_ahead(prepared, dump):
     ahead = dump(prepared.stream("train", batch_size=16, seed=3, epoch=1))
     on_demand = dump(prepared.stream("train", batch_size=16, seed=3, epoch=1, prefetch_batches=0))
     other = dump(prepared.stream("train", batch_size=16, seed=3, epoch=2))
@@ -87,7 +49,7 @@ def test_the_order_is_that_of_seed_and_epoch_and_not_of_the_look_ahead(prepared)
 
 
 @pytest.mark.parametrize("batch", [1, 9, 20])
-def test_a_stream_goes_on_bitwise_at_any_batch(prepared, batch):
+def test_a_stream_goes_on_bitwise_at_any_batch(prepared, batch, dump):
     whole = dump(prepared.stream("train", batch_size=16, seed=1))
     rest = dump(prepared.stream("train", batch_size=16, seed=1, start_batch=batch))
     assert all(torch.equal(a[batch * 16 :], b) for a, b in zip(whole, rest, strict=True))
@@ -101,7 +63,7 @@ def test_the_last_batch_is_partial_and_the_total_is_known(prepared):
     assert loader.progress.batches_total == len(sizes)
 
 
-def test_an_endless_stream_goes_through_epoch_after_epoch(prepared):
+def test_an_endless_stream_goes_through_epoch_after_epoch(prepared, dump):
     count = -(-len(prepared.windows("train")) // 100)
     with prepared.stream("train", batch_size=100, seed=2, endless=True) as loader:
         stamps = [next(iter([loader.next_batch()])).ts_event for _ in range(2 * count)]
@@ -110,20 +72,20 @@ def test_an_endless_stream_goes_through_epoch_after_epoch(prepared):
         assert torch.equal(torch.cat(stamps[epoch * count : (epoch + 1) * count]), want)
 
 
-def test_normalised_windows_use_training_statistics_and_the_clip(prepared):
+def test_normalised_windows_use_training_statistics_and_the_clip(prepared, dump):
     x = dump(prepared.stream("test", batch_size=64, shuffle=False))[0]
     raw = dump(prepared.stream("test", batch_size=64, shuffle=False, normalise=False))[0]
     want = ((raw.double() - torch.from_numpy(prepared.mean)) / torch.from_numpy(prepared.std)).clamp(-10, 10)
     torch.testing.assert_close(x.double(), want, rtol=1e-5, atol=1e-5)
 
 
-def test_unscaled_inputs_are_not_clipped(small_ray):
-    found = survey_market(config("features.scale=none"), market())
+def test_unscaled_inputs_are_not_clipped(small_ray, make_config, market, dump):
+    found = survey_market(make_config("features.scale=none"), market)
     x = dump(prepare(found.config, found).stream("val", batch_size=64, shuffle=False))[0]
     assert x[..., 0].max() > 100  # row numbers, as they are
 
 
-def test_writing_into_a_batch_leaves_the_store_as_it_was(prepared):
+def test_writing_into_a_batch_leaves_the_store_as_it_was(prepared, dump):
     before = dump(prepared.stream("val", batch_size=16, shuffle=False))[0]
     for batch in prepared.stream("val", batch_size=16, shuffle=False):
         batch.features.fill_(-1)
@@ -131,7 +93,7 @@ def test_writing_into_a_batch_leaves_the_store_as_it_was(prepared):
     assert torch.equal(before, dump(prepared.stream("val", batch_size=16, shuffle=False))[0])
 
 
-def test_evaluation_windows_are_a_fixed_subset_spread_over_time(prepared):
+def test_evaluation_windows_are_a_fixed_subset_spread_over_time(prepared, dump):
     some = dump(prepared.stream("val", batch_size=16, windows=20, shuffle=False))[3]
     again = dump(prepared.stream("val", batch_size=64, windows=20, shuffle=False))[3]
     every = dump(prepared.stream("val", batch_size=16, shuffle=False))[3]
@@ -139,7 +101,7 @@ def test_evaluation_windows_are_a_fixed_subset_spread_over_time(prepared):
     assert set(some.tolist()) <= set(every.tolist())
 
 
-def test_a_shorter_context_is_scored_on_the_same_windows(prepared):
+def test_a_shorter_context_is_scored_on_the_same_windows(prepared, dump):
     short = dump(prepared.stream("val", batch_size=64, context_length=2, shuffle=False, normalise=False))
     whole = dump(prepared.stream("val", batch_size=64, shuffle=False, normalise=False))
     assert torch.equal(short[3], whole[3]) and torch.equal(short[1], whole[1])
@@ -147,10 +109,10 @@ def test_a_shorter_context_is_scored_on_the_same_windows(prepared):
     assert len(prepared.windows("train", context_length=2)) > len(prepared.windows("train"))
 
 
-def test_all_windows_include_those_whose_future_is_not_known(prepared):
+def test_all_windows_include_those_whose_future_is_not_known(prepared, market, dump):
     x, y, symbol, stamp = dump(prepared.stream("all", batch_size=64, shuffle=False, normalise=False))
     newest = {s: int(stamp[symbol == s].max()) for s in (0, 2)}
-    bars = market().bars
+    bars = market.bars
     assert newest == {s: int(bars[s].ts_event[-1]) for s in (0, 2)}
     assert torch.isnan(y).any() and torch.isfinite(x).all()
 
@@ -162,9 +124,7 @@ def test_a_split_without_windows_and_a_context_too_long_are_refused(prepared):
         prepared.stream("train", batch_size=4, context_length=7)
 
 
-def test_it_streams_where_a_task_holds_every_cpu(prepared, monkeypatch):
-    monkeypatch.undo()  # the task's process has the usual pool size
-
+def test_it_streams_where_a_task_holds_every_cpu(prepared, dump):
     @ray.remote(num_cpus=2)
     def stamps(p):
         return torch.cat([b.ts_event for b in p.stream("train", batch_size=50, seed=4)])
@@ -185,18 +145,18 @@ def test_the_store_holds_rows_not_windows(small_ray):
     assert prepare(chosen, found).nbytes <= 1.3 * n * 13 * 4
 
 
-def test_a_target_that_does_not_vary_has_scale_one(small_ray):
-    bars = [Bars(b.symbol, b.ts_event, b.columns | {"still": 0.1 + 0 * b.ts_event}) for b in market().bars]
-    settings = config("target.column=still", "target.horizon=[1,2]")
+def test_a_target_that_does_not_vary_has_scale_one(small_ray, make_config, market):
+    bars = [Bars(b.symbol, b.ts_event, b.columns | {"still": 0.1 + 0 * b.ts_event}) for b in market.bars]
+    settings = make_config("target.column=still", "target.horizon=[1,2]")
     target = prepare(settings, survey_market(settings, Market(tuple(bars)))).target
     assert target.scale == (1.0, 1.0) and target.mean == pytest.approx((0.1, 0.1))
 
 
-def test_the_last_price_of_a_window_is_that_of_its_end(small_ray):
+def test_the_last_price_of_a_window_is_that_of_its_end(small_ray, make_config, market):
     prices = [
-        Bars(b.symbol, b.ts_event, b.columns | {"close": 5 + b.columns["row"] / 7}) for b in market().bars
+        Bars(b.symbol, b.ts_event, b.columns | {"close": 5 + b.columns["row"] / 7}) for b in market.bars
     ]
-    settings = config("target.kind=price")
+    settings = make_config("target.kind=price")
     ready = prepare(settings, survey_market(settings, Market(tuple(prices))))
     symbol, rows = np.array([2, 0, 1, 0]), [3, 699, 39, 0]
     stamps = np.array([prices[s].ts_event[t] for s, t in zip(symbol, rows, strict=True)])
