@@ -20,7 +20,7 @@ from foxhunt_ray.data.schema import Bars
 from foxhunt_ray.errors import DataError
 
 Series = NDArray[np.float64]
-_ROWS = 1_000_000  # the last rows of a symbol that are looked at
+_ROWS = 250_000  # the last rows of a symbol that are looked at
 _WORDS = frozenset(["target", "targets", "label", "labels", "future", "fwd", "forward", "lead", "next"])
 _PHASES = frozenset(["msw", "sine", "span"])  # indicators whose lead is a phase or a shift to the right
 _IDS = frozenset(["id", "ids", "sequence", "seq"])
@@ -38,18 +38,18 @@ _STRAIGHT = 1e-5  # distance from a straight line as share of the range
 _EPSILON = 2.0**-23  # of float32, in which many features are kept
 _CLOCKS = np.array([1, 1e3, 1e6, 1e9, 60e9, 3600e9, *(86400e9 * np.array([1, 7, 360, 365, 365.25]))])
 _FIT = "it is one straight line over the whole file, as a fit to all of it gives"
-_DISTANCE = "its distance from the price"
-_LEVEL = "it"
+_DISTANCE, _LEVEL = "its distance from the price", "it"
 
 
 @dataclass(frozen=True, eq=False)
 class _Symbol:
-    """What a symbol's columns are held against; usual = by horizon, how the last log return correlates with
-    that of the bars to come, nothing where the steps are too short for such a test."""
+    """What a symbol's columns are held against; by horizon, unless steps are too short for that, the log
+    return ahead and the last one's correlation with it."""
 
     stamps: NDArray[np.int64]
     price: Series
     targets: list[Series]
+    ahead: dict[int, Series]
     usual: dict[int, float]
 
 
@@ -81,7 +81,7 @@ def leak_findings(
 ) -> list[Finding]:
     """One finding for each column of the files that looks ahead, or that only numbers the rows.
 
-    Prices and sizes that the market gives are passed over. Of a longer symbol the last million rows are
+    Prices and sizes that the market gives are passed over. Of a longer symbol the last 250,000 rows are
     looked at. Correlations are averaged over the symbols; values missing at the end count if a quarter of the
     symbols shows them (half, if only one row lacks its value); all else counts if one symbol shows it.
 
@@ -179,9 +179,11 @@ def _symbol(bars: Bars, target: Series | None, price: str, horizons: Sequence[in
     except DataError:  # a table of columns without a price can still be forecast
         values = np.full(n, np.nan)
     last = np.diff(np.log(values), prepend=np.nan)
-    usable = [h for h in dict.fromkeys(horizons) if h < n and np.median(np.diff(stamps)) >= _MINUTE]
-    usual = {h: _correlation(last, _ahead(values, h))[0] for h in usable}
-    return _Symbol(stamps, values, [] if target is None else list(np.atleast_2d(target[-_ROWS:].T)), usual)
+    coarse = n > 1 and np.median(np.diff(stamps)) >= _MINUTE
+    ahead = {h: _ahead(values, h) for h in horizons if h < n and coarse}
+    usual = {h: _correlation(last, series)[0] for h, series in ahead.items()}
+    known = [] if target is None else [*np.atleast_2d(target[-_ROWS:].T)]
+    return _Symbol(stamps, values, known, ahead, usual)
 
 
 def _evidence(name: str, values: Series, symbol: _Symbol) -> Iterator[_Evidence]:
@@ -190,16 +192,15 @@ def _evidence(name: str, values: Series, symbol: _Symbol) -> Iterator[_Evidence]
     if len(known) < _FEWEST or values[known].min() == values[known].max():
         return
     copy = "it is the target itself" if any(_is_same(values, t) for t in symbol.targets) else ""
-    ics = {}
-    for horizon, usual in symbol.usual.items():
-        ahead = _ahead(symbol.price, horizon)
-        for what, series in ((_LEVEL, values), (_DISTANCE, _distance(values, symbol.price))):
+    ics, shown = {}, ((_LEVEL, values), (_DISTANCE, _distance(values, symbol.price)))
+    for horizon, ahead in symbol.ahead.items():
+        for what, series in shown:
             ic, n = _correlation(series, ahead)
             if abs(ic) > _SAME and not copy and _is_same(series, ahead):
                 copy = f"{what} is the log return of {horizon} bars ahead"
             if n >= _FEWEST_IC:
                 ic = _without_outliers(series, ahead, ic) if abs(ic) > _IC else ic
-                ics[what, horizon] = ic, usual, n
+                ics[what, horizon] = ic, symbol.usual[horizon], n
     copy = _later_price(values, symbol.price) or copy
     line = _line(values, symbol.stamps, known) or _id(name, values[known])
     yield _Evidence(_missing_end(values, known, symbol.price), line, copy, ics)
