@@ -43,6 +43,7 @@ class Ahead(Generic[T]):
         name: str,
         join_s: float,
         note: str = "",
+        on_start: Callable[[], object] | None = None,
         cancel: Callable[[], object] | None = None,
     ) -> None:
         """A look-ahead that has begun to work.
@@ -53,10 +54,11 @@ class Ahead(Generic[T]):
             name: of the thread.
             join_s: longest that ``stop`` waits for the thread, which then ends when the generator gives in.
             note: added to an error, with the number of the item that it came for in place of "{}".
+            on_start: called first on the thread, and only there.
             cancel: called by ``stop``, on its caller's thread, to wake a pull that waits for something.
         """
         self._items, self._join_s, self._note, self._cancel = items, join_s, note, cancel
-        self._pulled = 0
+        self._on_start, self._pulled = on_start, 0
         self._depth, self._owed = depth, 0
         self._free = threading.Semaphore(depth)
         self._queue: SimpleQueue[T | End] = SimpleQueue()
@@ -124,6 +126,12 @@ class Ahead(Generic[T]):
         return thread
 
     def _work(self) -> None:
+        try:
+            if self._on_start is not None:
+                self._on_start()
+        except BaseException as error:
+            self._queue.put(End(error))
+            return
         with closing(self._items):
             while self._free.acquire() and not self._stopped.is_set():
                 item = self._pull()

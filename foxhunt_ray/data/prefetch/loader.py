@@ -12,6 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -97,11 +98,12 @@ class AsyncDataLoader:
         self._batches_done, self._windows_done, self._wait_s = 0, 0, 0.0
         self._end: End | None = None
         self._ahead = Ahead(
-            _prepared(source, self._copy, bool(self._depth)),
+            _prepared(source, self._copy),
             self._depth,
             name="foxhunt-prefetch",
             join_s=_JOIN_S,
             note=_NOTE,
+            on_start=partial(place_near, self._copy.device),
             cancel=getattr(source, "cancel", None),
         )
         if self._depth and not self._ahead.has_thread:
@@ -254,11 +256,9 @@ class _Copy:
 
 
 def _prepared(
-    source: Iterable[Batch] | Callable[[], Iterable[Batch]], copy: _Copy, threaded: bool
+    source: Iterable[Batch] | Callable[[], Iterable[Batch]], copy: _Copy
 ) -> Generator[_Ready, None, None]:
     """Batches on their way to the device. As in any generator a leaked StopIteration is a RuntimeError."""
-    if threaded:
-        place_near(copy.device)
     with copy.working():
         batches = iter(source if isinstance(source, Iterable) else source())
     try:

@@ -2,8 +2,7 @@
 
 Windows are gathered after the rows were scaled, by one ``index_select`` over a strided view: 1/L of the
 arithmetic, and batches that own their memory. The three tiers give bitwise the same batches and differ in
-what
-crosses to the device: "resident" keeps the whole split there and sends row numbers (8 bytes a window);
+what crosses to the device: "resident" keeps the whole split there and sends row numbers (8 bytes a window);
 "arena" sends the rows of each pool once; "host" sends windows, L times the bytes.
 """
 

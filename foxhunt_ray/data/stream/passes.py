@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 
 from foxhunt_ray.batch import Batch
 from foxhunt_ray.data.prefetch.ahead import Ahead, warn_of_no_thread
+from foxhunt_ray.data.prefetch.loader import place_near
 from foxhunt_ray.data.stream.arena import Filled
 from foxhunt_ray.data.stream.pools import PoolReader
 
@@ -54,8 +56,13 @@ class Stream:
         self._cancelled, self._made_on = False, threading.get_ident()
 
     def __iter__(self) -> Iterator[Batch]:
-        pools = self._reader.pools(self._epoch, self._start, endless=self._endless, threaded=self._threaded)
-        ahead = Ahead(pools, int(self._threaded), name="foxhunt-pools", join_s=_JOIN_S)
+        ahead = Ahead(
+            self._reader.pools(self._epoch, self._start, endless=self._endless),
+            int(self._threaded),
+            name="foxhunt-pools",
+            join_s=_JOIN_S,
+            on_start=partial(place_near, self._reader.device),
+        )
         if self._threaded and not ahead.has_thread and threading.get_ident() != self._made_on:
             warn_of_no_thread()  # where the loader has no thread either, it has said so
         self._ahead = ahead

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from foxhunt_ray.data.order import Plan, Pool
-from foxhunt_ray.data.prefetch.loader import place_near
 from foxhunt_ray.data.stream.arena import Arena, Filled, Scaling, Tier, ordered
 from foxhunt_ray.data.stream.rows import RowSource
 from foxhunt_ray.data.stream.store import UnitRows
@@ -49,19 +48,14 @@ class PoolReader:
         if self._sends:  # of its own: the consumer's is busy
             self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
 
-    def pools(
-        self, epoch: int, start_batch: int, *, endless: bool, threaded: bool
-    ) -> Generator[Filled, None, None]:
+    def pools(self, epoch: int, start_batch: int, *, endless: bool) -> Generator[Filled, None, None]:
         """Filled pools from a batch of a pass on; rows that stay from pool to pool are read once.
 
         Args:
             epoch: number of the (first) pass.
             start_batch: batches of it to leave out; pools that lie before them are not read.
             endless: go on with the next epoch, and the next.
-            threaded: this runs on a thread of its own.
         """
-        if threaded:
-            place_near(self.device)
         plan, held = self.plan, None
         stays = self.tier == "resident" or plan.fits_one_pool
         for number in itertools.count(epoch):
