@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import ray
@@ -162,3 +165,13 @@ def test_the_last_price_of_a_window_is_that_of_its_end(small_ray, make_config, m
     stamps = np.array([prices[s].ts_event[t] for s, t in zip(symbol, rows, strict=True)])
     want = [prices[s].columns["close"][t] for s, t in zip(symbol, rows, strict=True)]
     assert ready.last_prices(symbol, stamps).tolist() == want
+
+
+def test_the_example_of_the_docs_goes_on_with_the_second_batch(prepared):
+    text = (Path(__file__).resolve().parents[3] / "docs" / "loading.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    names = {"prepared": prepared}
+    exec(code, names)
+    with prepared.stream("train", batch_size=64) as whole, names["again"] as again:
+        whole.next_batch()
+        assert torch.equal(whole.next_batch().features, again.next_batch().features)
