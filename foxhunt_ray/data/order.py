@@ -49,13 +49,17 @@ class Units:
         """Rows that each stores."""
         return self.last - self.first
 
+    def stored(self, numbers: Rows) -> Rows:
+        """The units ``numbers`` in the order in which they are stored, so that no block is read twice."""
+        return numbers[np.lexsort((self.offset[numbers], self.block[numbers]))]
+
 
 @dataclass(frozen=True, eq=False)
 class Pool:
     """Windows that are shuffled together; their order is computed when it is asked for.
 
     Attributes:
-        units: int64 [K], what to load, in this order.
+        units: int64 [K], what to load.
         count: int64 [K], windows that each owns.
         start: int64 [K], the first of them among all windows of the pass.
         skip: windows of the pool to leave out, in its order.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -61,21 +61,23 @@ class PoolReader:
         for number in itertools.count(epoch):
             pools = plan.pools(number, start_batch * plan.batch_size if number == epoch else 0)
             if stays:
-                held = held or self._load(self._read(plan.used), plan.used)
+                held = held or self._load(self._read([plan.used]), plan.used)
                 yield from (self._ordered(p, *held, is_last=p is pools[-1]) for p in pools)
             elif pools:
-                with closing(self._read(np.concatenate([p.units for p in pools]))) as rows:
+                with closing(self._read([p.units for p in pools])) as rows:
                     for pool in pools:
                         yield self._ordered(pool, *self._load(rows, pool.units), is_last=pool is pools[-1])
             if not endless:
                 return
 
-    def _read(self, units: Rows) -> Generator[UnitRows, None, None]:
-        return self.rows.read(units, prefetch_blocks=self.prefetch_blocks)
+    def _read(self, pools: Sequence[Rows]) -> Generator[UnitRows, None, None]:
+        numbers = np.concatenate([self.plan.units.stored(units) for units in pools])
+        return self.rows.read(numbers, prefetch_blocks=self.prefetch_blocks)
 
     def _load(self, rows: Iterator[UnitRows], numbers: Rows) -> tuple[Arena, Rows]:
-        """The next units of ``rows`` in an arena; and for each unit how far its rows were moved."""
+        """The units of the next pool of ``rows`` in an arena; and for each how far its rows were moved."""
         units = self.plan.units
+        numbers = units.stored(numbers)
         count = units.rows[numbers]
         stop = np.cumsum(count)
         n, (width, horizons) = int(stop[-1]), self.rows.widths

@@ -67,18 +67,29 @@ class StoredRows:
                     yield features[rows], targets[rows]
 
     def _stream(self, numbers: Rows, prefetch_blocks: int) -> Generator[UnitRows, None, None]:
-        for start in range(0, len(numbers), _BLOCKS_AN_ITERATOR):
-            part = [self.blocks[n] for n in numbers[start : start + _BLOCKS_AN_ITERATOR]]
+        for part in iterators(numbers):
+            dataset = _dataset([self.blocks[n] for n in part])
             blocks = iter(
-                _dataset(part).iter_torch_batches(
-                    batch_size=None, prefetch_batches=prefetch_blocks, device="cpu"
-                )
+                dataset.iter_torch_batches(batch_size=None, prefetch_batches=prefetch_blocks, device="cpu")
             )
             try:
                 for block in blocks:
                     yield block["features"][0].numpy(), block["targets"][0].numpy()
             finally:
                 _drain(blocks)
+
+
+def iterators(numbers: Rows) -> list[list[int]]:
+    """Blocks to read, in this order, cut into iterators: short ones, and none that has a block twice.
+
+    Ray's prefetching thread complains of a block that it is asked for twice.
+    """
+    found: list[list[int]] = [[]]
+    for number in numbers.tolist():
+        if number in found[-1] or len(found[-1]) == _BLOCKS_AN_ITERATOR:
+            found.append([])
+        found[-1].append(number)
+    return found
 
 
 def put_blocks(
