@@ -27,9 +27,9 @@ _VERSION = 2
 # Of the training run these would cut the new data: predictions are wanted for all of it, at every bar.
 _WHOLE = {
     "data.stride": 1,
-    "split.train": 0.0,
+    "split.train": 1.0,
     "split.val": 0.0,
-    "split.test": 1.0,
+    "split.test": 0.0,
     "split.embargo": "0s",
     "search.space": {},
 }
@@ -72,6 +72,7 @@ def predict(folder: Path, overrides: Sequence[str] = (), *, user: UserFeatures |
             found,
             mean=np.array([f["mean"] for f in statistics["features"]]),
             std=np.array([f["std"] for f in statistics["features"]]),
+            shuffled=False,
             target=TargetStatistics(**{k: tuple(v) for k, v in statistics["target"].items()}),
         )
         if not len(prepared.windows("all")):

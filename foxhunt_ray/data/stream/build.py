@@ -43,7 +43,12 @@ def prepare(config: Config, survey: Survey | None = None) -> Prepared:
 
 
 def put_rows(
-    found: Survey, *, mean: NDArray[np.float64], std: NDArray[np.float64], target: TargetStatistics
+    found: Survey,
+    *,
+    mean: NDArray[np.float64],
+    std: NDArray[np.float64],
+    target: TargetStatistics,
+    shuffled: bool = True,
 ) -> Prepared:
     """Put surveyed rows into the object store with statistics that are already known (of the training run).
 
@@ -52,8 +57,13 @@ def put_rows(
         mean: float64 [F].
         std: float64 [F].
         target: statistics of the target.
+        shuffled: training windows will be wanted shuffled, so their rows are stored mixed; False = all rows
+            are stored in natural order, in which they are then read best.
+
+    Raises:
+        ConfigError: the rows need files, and there is no room for those.
     """
-    units = _units(found)
+    units = _units(found, shuffled)
     rows = place_rows(found, units)
     stamps = np.concatenate([i.ts_event for i in found.index])
     begin = np.cumsum([0, *(len(i.ts_event) for i in found.index)])[:-1]
@@ -100,9 +110,10 @@ def _target_statistics(truth: NDArray[np.float64], config: Config) -> TargetStat
     return TargetStatistics(tuple(center.tolist()), tuple(scale.tolist()), tuple(mean.tolist()))
 
 
-def _units(found: Survey) -> Units:
-    """How rows are cut: units of max(1024, 8 L) rows, training units apart from the others."""
-    train, stamps = found.spans.get("train", Span("train", 0, 0)), [i.ts_event for i in found.index]
+def _units(found: Survey, shuffled: bool) -> Units:
+    """How rows are cut: units of max(1024, 8 L) rows, those to be shuffled apart from the others."""
+    none, stamps = Span("train", 0, 0), [i.ts_event for i in found.index]
+    train = found.spans.get("train", none) if shuffled else none
     width = found.rows[0].shape[1] + found.targets[0].shape[1]
     return cut_units(
         [len(t) for t in stamps],
