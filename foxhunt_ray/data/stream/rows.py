@@ -43,7 +43,7 @@ class CacheEntry:
         """The entry on this node, made of ``parts`` (see ``open_rows``) if it is not there.
 
         Raises:
-            DataError: there is no room for it.
+            ConfigError: there is no room for it, or its folder cannot be written.
         """
         return open_rows(
             Path(self.folder).expanduser() if self.folder else default_folder(),
@@ -109,7 +109,7 @@ def place_rows(found: Survey, units: Units) -> RowSource:
     """Put the rows of a survey where ``loader.memory_frac`` lets them lie.
 
     Raises:
-        DataError: they need files, and there is no room for those.
+        ConfigError: they need files, and there is no room for those.
     """
     loader = found.config.loader
     width = found.rows[0].shape[1] + found.targets[0].shape[1]
