@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,7 @@ def _run(options: argparse.Namespace, argv: Sequence[str], *, verb: str) -> int:
     with reading_progress() as progress:
         found = survey(config, user=user_features(options), on_progress=progress)
     if options.resume:
-        _require_same_inputs(out, name, found.features)
+        _require_same_data(out, name, found.summary())
     if not found.window_counts["val"]:
         raise DataError(
             f"{config.data.where}: no validation window, but training is steered by "
@@ -69,13 +69,20 @@ def _run(options: argparse.Namespace, argv: Sequence[str], *, verb: str) -> int:
     return _report(outcome, results, folder=folder, verb=verb, as_json=options.json)
 
 
-def _require_same_inputs(out: str, name: str, features: Sequence[str]) -> None:
-    began = fold(create_run(out, name, resume=True) / "events.jsonl").info["data"]["features"]
-    if began != list(features):
-        odd = sorted(set(began) ^ set(features)) or ["their order"]
+def _require_same_data(out: str, name: str, now: Mapping[str, Any]) -> None:
+    """Refuse other inputs, symbols or rows before anything is written: scores would not compare."""
+    began = fold(create_run(out, name, resume=True) / "events.jsonl").info["data"]
+    for key, what in (("features", "inputs"), ("symbols", "symbols")):
+        if began[key] != now[key]:
+            odd = sorted({*began[key]} ^ {*now[key]}) or ["their order"]
+            raise ConfigError(
+                f"--resume with other {what} ({', '.join(odd[:3])}): give the --data and --features that the "
+                "run began with, or start a new one under another --name"
+            )
+    if began["rows"] != now["rows"]:
         raise ConfigError(
-            f"--resume with other inputs ({', '.join(odd[:3])}): give the --data and --features that the run "
-            "began with, or start a new one under another --name"
+            f"--resume with other data ({began['rows']:,} rows when the run began, {now['rows']:,} now): "
+            "give the --data that it began with, or start a new one under another --name"
         )
 
 

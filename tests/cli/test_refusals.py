@@ -11,6 +11,7 @@ import pytest
 
 from foxhunt_ray.cli import main
 from foxhunt_ray.config import load_config
+from foxhunt_ray.data.inspection import survey
 from foxhunt_ray.events import EventLog
 
 HOUR = 3600 * 10**9
@@ -115,14 +116,27 @@ def resume_of_a_run_that_never_began(tmp):
     return ["--name", "early", "--resume"], "early: was ended before its run began"
 
 
-def resume_with_other_inputs(tmp):
-    tree = load_config(None, {"data.path": str(write(tmp / "a.parquet"))}).model_dump(
-        mode="json", by_alias=True
-    )
+def resumed(tmp, **data):
+    """A run that began with such data."""
+    file = write(tmp / "a.parquet")
+    tree = load_config(None, {"data.path": str(file)}).model_dump(mode="json", by_alias=True)
     (tmp / "began").mkdir()
     with closing(EventLog(tmp / "began" / "events.jsonl")) as log:
-        log.append("run_started", config=tree, data={"features": ["close", "mine"]})
-    return ["--name", "began", "--resume"], r"--resume with other inputs \(close, .*--features that the run"
+        log.append("run_started", config=tree, data=survey(load_config(tree)).summary() | data)
+    return ["--name", "began", "--resume"]
+
+
+def resume_with_other_inputs(tmp):
+    given = resumed(tmp, features=["close", "mine"])
+    return given, r"--resume with other inputs \(close, .*--features that the run"
+
+
+def resume_with_another_symbol(tmp):
+    return resumed(tmp, symbols=["A", "a"]), r"--resume with other symbols \(A\): give the --data"
+
+
+def resume_with_more_rows(tmp):
+    return resumed(tmp, rows=12345), r"--resume with other data \(12,345 rows when the run began, .* now\)"
 
 
 def resume_without_a_name(tmp):
@@ -155,6 +169,8 @@ CASES = [
     resume_of_nothing,
     resume_of_a_run_that_never_began,
     resume_with_other_inputs,
+    resume_with_another_symbol,
+    resume_with_more_rows,
     resume_without_a_name,
     no_validation,
 ]
