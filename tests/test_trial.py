@@ -73,9 +73,13 @@ def test_the_full_score_is_that_of_the_best_weights(base, prepared, tmp_path):
 
 
 def test_one_seed_gives_equal_losses_with_and_without_look_ahead(base, prepared):
-    sync = with_values(base, {"loader.mode": "sync"})
-    runs = [[steady(p) for p in trial.run(c, prepared)] for c in (base, base, sync)]
-    assert runs[0] == runs[1] == runs[2]
+    settings = ({}, {}, {"loader.prefetch_batches": "auto"}, {"loader.mode": "sync"})
+    found = [list(trial.run(with_values(base, s), prepared)) for s in settings]
+    runs = [[steady(p) for p in reports] for reports in found]
+    assert all(run == runs[0] for run in runs)
+    assert {p.tier for reports in found for p in reports} == {"host"}
+    depths = [{p.metrics["data/prefetch_depth"] for p in reports} for reports in found]
+    assert depths[0] == {3} and min(depths[2]) >= 1 and depths[3] == {0}
     other = [steady(p) for p in trial.run(with_values(base, {"seed": 1}), prepared)]
     assert other != runs[0]
 

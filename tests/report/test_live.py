@@ -65,6 +65,19 @@ def test_columns_of_least_worth_go_first(folded: Folded) -> None:
     assert titles[2] == ["trial", "state", "step", "val/skill"]
 
 
+def test_loading_is_shown_where_there_is_room(folded: Folded) -> None:
+    state = folded([0.1])
+    loading = {"data/prefetch_depth": 5.0, "device/busy_frac": 0.973}
+    state.apply(
+        {"t": 1009.0, "kind": "report", "trial": "t0000", "step": 60, "metrics": loading, "tier": "arena"}
+    )
+    wide, narrow = ([x.plain.split() for x in frame(state, width=w, height=24)[4:6]] for w in (160, 80))
+    assert wide[0][-3:] == ["ahead", "busy", "tier"] and wide[1][-3:] == ["5", "97.3%", "arena"]
+    assert not {"ahead", "busy", "tier"} & set(narrow[0])
+    silent = frame(folded([0.1]), width=160, height=24)[5].plain  # no report tells it
+    assert silent.split()[-3:] == ["-", "-", "-"]
+
+
 def test_run_without_trials_has_a_frame(folded: Folded) -> None:
     lines = [line.plain for line in frame(folded([], trials=3, baselines={}), width=80, height=24)]
     assert lines[0].startswith("fx  realised_vol h=24  EURUSD GBPUSD  2019-01..2024-12")
