@@ -22,7 +22,7 @@ from foxhunt_ray.data.synthetic import synthetic_market
 from foxhunt_ray.train.checkpoint import read_state
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
-STEPS, EVERY = 300, 10  # an epoch has 68 batches, so no report is at the end of one
+STEPS, EVERY = 200, 10  # an epoch has 68 batches, so no report is at the end of one
 COMPARED = ("train/loss", "val/loss", "optimizer/lr", "optimizer/grad_norm", "val_full/loss")
 
 
@@ -97,7 +97,7 @@ def test_losses_and_weights_are_bitwise_those_of_a_run_that_was_let_alone(
     assert "--resume with other symbols (NEWFOX): give the --data" in refused.stderr
     assert digests(folder) == kept
 
-    state = killed(folder, 12, *resume, "--set", "loader.mode=sync")
+    state = killed(folder, 9, *resume, "--set", "loader.mode=sync")
     assert state.position["epoch"] > 0
     done = foxhunt("train", *resume, "--set", "loader.mode=async")
     assert done.returncode == 0, done.stderr
