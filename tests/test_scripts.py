@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,29 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ("scripts/quickstart", "scripts/test", ".ci/run")
+BENCH_ARMS = {
+    "DataLoader per item, 0 workers",
+    "DataLoader per item, 2 workers",
+    "DataLoader __getitems__, 0 workers",
+    "ours through Ray",
+    "ours through Ray, 3 ahead",
+    "ours through Ray, a stream an epoch",
+    "ours direct",
+    "ours direct, a stream an epoch",
+    "memcpy",
+    "naive Ray windows",
+    "Ray materialised windows",
+    "first batches through Ray",
+    "first batches direct",
+    "store",
+    "steps alone",
+    *(f"producer {p} of a step, {a}" for p in (0.28, 0.8) for a in ("on demand", "3 ahead", "auto ahead")),
+    *(f"burst in the {stage} stage, {a} ahead" for stage in ("batch", "chunk") for a in (3, "auto")),
+    "early breaks",
+    "resuming",
+    "order",
+    "trials",
+}
 
 
 @pytest.mark.parametrize("name", (*PROGRAMS, "scripts/setup"))
@@ -77,3 +101,55 @@ def test_every_requirement_is_pinned():
     names = {w.split("[")[0].split(">")[0].split("=")[0].strip().lower().replace("_", "-") for w in wanted}
     pinned = {line.split("==")[0].lower().replace("_", "-") for line in pins.splitlines() if "==" in line}
     assert names <= pinned
+
+
+def _bench(tmp_path, *options):
+    return subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "bench_data.py"), *options],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_the_loaders_bench_prints_a_line_for_every_arm_and_a_table_of_every_bar(tmp_path):
+    done = _bench(tmp_path, "--quick")
+    assert done.returncode == 0, done.stderr
+    text, _, table = done.stdout.partition("\n\n")
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert {line["arm"] for line in lines} == BENCH_ARMS and len(lines) == len(BENCH_ARMS)
+    for line in lines:
+        assert {"commit", "versions", "hardware", "config", "windows"} <= line.keys()
+        figures = [key.removesuffix("_spread") for key in line if key.endswith("_spread")]
+        assert figures and all(isinstance(line[key], float) for key in figures)
+    head, rule, *rows = table.splitlines()
+    assert head == "| figure | bar | measured | spread | reached |" and rule == "|---|---|---|---|---|"
+    assert len(rows) == 18 and all(row.count("|") == 6 and row.endswith((" yes |", " no |")) for row in rows)
+    assert "not available" not in table
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_the_sweep_of_the_loaders_bench_ends_with_a_table_of_its_sizes(tmp_path):
+    done = _bench(tmp_path, "--sweep", "--quick")
+    assert done.returncode == 0, done.stderr
+    text, _, table = done.stdout.partition("\n\n")
+    lines = [json.loads(line) for line in text.splitlines()]
+    cases = list(dict.fromkeys(line["case"] for line in lines))
+    assert len(lines) == 3 * len(cases) and cases[0] == "as given"
+    assert [row.split("|")[1].strip() for row in table.splitlines()[2:]] == cases
+
+
+@pytest.mark.slow
+def test_the_loaders_bench_refuses_a_gpu_that_is_not_there(tmp_path):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    done = _bench(tmp_path, "--device", "cuda", "--quick")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "torch sees no CUDA device here; leave out --device cuda\n"

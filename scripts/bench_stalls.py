@@ -1,0 +1,178 @@
+"""What a run feels of the loader: stalls of its steps, first batches, early breaks, resuming.
+
+The device is a sleep: it leaves the cores to the loader, as a GPU does. Only ``slow_pools`` and ``with_pool``
+know how the loader reads pools of rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import statistics
+import threading
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import torch
+from bench_common import Arm, Figures
+
+from foxhunt_ray.batch import Batch
+from foxhunt_ray.config import Config, with_values
+from foxhunt_ray.data import Prepared, Survey, prepare
+from foxhunt_ray.data.prefetch import AsyncDataLoader
+from foxhunt_ray.data.stream.pools import PoolReader
+
+Depth = int | str  # batches ahead, or "auto"
+_EVERY, _BURST_STEPS = 50, 10
+
+
+def stall_arms(prepared: Prepared, options: Namespace) -> dict[str, Arm]:
+    """Steps fed by producers that are slow steadily, or in bursts of 10 steps every 50 batches.
+
+    Bursts are counted after the first two of them, so that a depth may be learnt.
+    """
+    step, count = options.step_ms / 1000, options.batches
+    burst, learnt = _BURST_STEPS * step, 0 if options.quick else 2 * _EVERY
+
+    def stream(data: Prepared, epoch: int, depth: Depth) -> AsyncDataLoader:
+        more: dict[str, Any] = {"batch_size": options.batch, "epoch": epoch, "endless": True}
+        return data.stream("train", prefetch_batches=depth, **more)
+
+    def steady(share: float, depth: Depth, repeat: int) -> Figures:
+        slow = delayed(stream(prepared, repeat, 0), share * step)
+        return _steps(lambda: AsyncDataLoader(slow, prefetch_count=depth), count, step, skip=1)
+
+    def batch_burst(depth: Depth, repeat: int) -> Figures:
+        slow = delayed(stream(prepared, repeat, 0), 0.2 * step, burst)
+        return _steps(lambda: AsyncDataLoader(slow, prefetch_count=depth), 2 * count, step, skip=learnt)
+
+    def chunk_burst(depth: Depth, repeat: int) -> Figures:
+        with slow_pools(prepared, burst, _EVERY) as slow:
+            return _steps(lambda: stream(slow, repeat, depth), 2 * count, step, skip=learnt)
+
+    arms: dict[str, Arm] = {"steps alone": lambda _: _steps(lambda: itertools.repeat(0), count, step, skip=1)}
+    for share, depth in itertools.product((0.28, 0.8), (0, 3, "auto")):
+        arms[f"producer {share} of a step, {ahead(depth)}"] = functools.partial(steady, share, depth)
+    for depth in (3, "auto"):
+        arms[f"burst in the batch stage, {ahead(depth)}"] = functools.partial(batch_burst, depth)
+        arms[f"burst in the chunk stage, {ahead(depth)}"] = functools.partial(chunk_burst, depth)
+    return arms
+
+
+def ahead(depth: Depth) -> str:
+    """A depth in words."""
+    return f"{depth} ahead" if depth else "on demand"
+
+
+@contextlib.contextmanager
+def slow_pools(prepared: Prepared, seconds: float, every: int) -> Iterator[Prepared]:
+    """The same data with pools of about ``every`` batches, each of which takes ``seconds`` longer to load."""
+    load = PoolReader._load
+
+    def slow(self: PoolReader, *args: Any) -> Any:
+        time.sleep(seconds)
+        return load(self, *args)
+
+    with mock.patch.object(PoolReader, "_load", slow):
+        yield with_pool(prepared, every * prepared.config.train.batch_size)
+
+
+def with_pool(prepared: Prepared, rows: int) -> Prepared:
+    """The same data, of which so many rows are shuffled together."""
+    row_bytes = 4 * (len(prepared.features) + len(prepared.target.mean)) + 16  # a symbol and a stamp
+    return replace(prepared, config=with_values(prepared.config, {"loader.pool": f"{rows * row_bytes}B"}))
+
+
+def delayed(batches: Iterable[Batch], seconds: float, burst: float = 0.0) -> Iterator[Batch]:
+    """The batches, each ``seconds`` later, and every 50th ``burst`` seconds more."""
+    for number, batch in enumerate(batches, start=1):
+        time.sleep(seconds + (burst if number % _EVERY == 0 else 0.0))
+        yield batch
+
+
+def _steps(opened: Callable[[], Iterable[Any]], count: int, step_s: float, *, skip: int) -> Figures:
+    """``count`` steps after ``skip`` that are not counted.
+
+    ``busy_frac`` is the share of the time spent in steps, ``stall_pct`` that spent waiting for batches. A
+    sleep ends late, most of all on a busy machine: ``late_pct`` says how much, beside that of "steps alone".
+    """
+    batches = opened()
+    source = iter(batches)
+    for _ in itertools.islice(source, skip):
+        time.sleep(step_s)
+    waited, begun = 0.0, time.perf_counter()
+    for _ in range(count):
+        asked = time.perf_counter()
+        next(source)
+        waited += time.perf_counter() - asked
+        time.sleep(step_s)
+    spent = time.perf_counter() - begun
+    depth = batches.progress.depth if isinstance(batches, AsyncDataLoader) else 0
+    return {
+        "depth": depth,
+        "busy_frac": 1 - waited / spent,
+        "stall_pct": 100 * waited / spent,
+        "late_pct": 100 * (spent - waited - count * step_s) / spent,
+        "ms_per_batch": 1000 * spent / count,
+    }
+
+
+def first_batches(found: Survey, config: Config, options: Namespace, repeat: int) -> Figures:
+    """Time from asking for a stream to its first batch: of a new preparation, a later epoch, resuming."""
+    begun = time.perf_counter()
+    prepared = prepare(config, found)
+    prepare_s = time.perf_counter() - begun
+
+    def first(epoch: int, start: int = 0) -> float:
+        asked = time.perf_counter()
+        with prepared.stream("train", batch_size=options.batch, epoch=epoch, start_batch=start) as stream:
+            stream.next_batch()
+            return 1000 * (time.perf_counter() - asked)
+
+    middle = sum(map(len, found.ends("train"))) // options.batch // 2
+    earliest = first(0)
+    pairs = [(first(epoch), first(epoch, middle)) for epoch in range(1, 6)]
+    fresh, resumed = (statistics.median(times) for times in zip(*pairs, strict=True))
+    return {
+        "prepare_s": prepare_s,
+        "epoch_1_ms": earliest,
+        "later_epoch_ms": fresh,
+        "resumed_ms": resumed,
+        "resumed_over_fresh": resumed / fresh,
+    }
+
+
+def early_breaks(prepared: Prepared, options: Namespace, repeat: int) -> Figures:
+    """Threads of this process that 100 epochs leave behind which ended at their first batch."""
+    before = threading.active_count()
+    for epoch in range(20 if options.quick else 100):
+        for _ in prepared.stream("train", batch_size=options.batch, epoch=epoch):
+            break
+    return {"threads_left": threading.active_count() - before}
+
+
+def resuming(prepared: Prepared, options: Namespace, repeat: int) -> Figures:
+    """The share of resumed batches that equal those of the whole epoch bit by bit."""
+
+    def stream(**more: int) -> AsyncDataLoader:
+        return prepared.stream("train", batch_size=options.batch, epoch=repeat, seed=1, **more)
+
+    total = stream(prefetch_batches=0).progress.batches_total or 0
+    starts = sorted({0, 1, total // 3, total // 2, max(total - 3, 0), total - 1})
+    wanted = {n for start in starts for n in range(start, min(start + 3, total))}
+    whole = {n: batch for n, batch in enumerate(stream()) if n in wanted}
+    equal = []
+    for start in starts:
+        for number, batch in zip(range(start, start + 3), stream(start_batch=start), strict=False):
+            equal.append(_same(batch, whole[number]))
+    return {"equal_share": sum(equal) / len(equal), "compared": len(equal)}
+
+
+def _same(one: Batch, other: Batch) -> bool:
+    names = ("features", "targets", "symbol", "ts_event")
+    return all(torch.equal(getattr(one, n), getattr(other, n)) for n in names)
