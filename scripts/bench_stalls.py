@@ -15,7 +15,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import torch
@@ -25,9 +25,10 @@ from foxhunt_ray.batch import Batch
 from foxhunt_ray.config import Config, with_values
 from foxhunt_ray.data import Prepared, Survey, prepare
 from foxhunt_ray.data.prefetch import AsyncDataLoader
+from foxhunt_ray.data.stream.build import _BLOCK_BYTES
 from foxhunt_ray.data.stream.pools import PoolReader
 
-Depth = int | str  # batches ahead, or "auto"
+Depth = int | Literal["auto"]  # batches ahead
 _EVERY, _BURST_STEPS = 50, 10
 
 
@@ -39,9 +40,8 @@ def stall_arms(prepared: Prepared, options: Namespace) -> dict[str, Arm]:
     step, count = options.step_ms / 1000, options.batches
     burst, learnt = _BURST_STEPS * step, 0 if options.quick else 2 * _EVERY
 
-    def stream(data: Prepared, epoch: int, depth: Depth) -> AsyncDataLoader:
-        more: dict[str, Any] = {"batch_size": options.batch, "epoch": epoch, "endless": True}
-        return data.stream("train", prefetch_batches=depth, **more)
+    def stream(data: Prepared, epoch: int, depth: Depth, batch: int = options.batch) -> AsyncDataLoader:
+        return data.stream("train", batch_size=batch, epoch=epoch, prefetch_batches=depth, endless=True)
 
     def steady(share: float, depth: Depth, repeat: int) -> Figures:
         slow = delayed(stream(prepared, repeat, 0), share * step)
@@ -52,8 +52,8 @@ def stall_arms(prepared: Prepared, options: Namespace) -> dict[str, Arm]:
         return _steps(lambda: AsyncDataLoader(slow, prefetch_count=depth), 2 * count, step, skip=learnt)
 
     def chunk_burst(depth: Depth, repeat: int) -> Figures:
-        with slow_pools(prepared, burst, _EVERY) as slow:
-            return _steps(lambda: stream(slow, repeat, depth), 2 * count, step, skip=learnt)
+        with slow_pools(prepared, burst, _EVERY) as (slow, batch):
+            return _steps(lambda: stream(slow, repeat, depth, batch), 2 * count, step, skip=learnt)
 
     arms: dict[str, Arm] = {"steps alone": lambda _: _steps(lambda: itertools.repeat(0), count, step, skip=1)}
     for share, depth in itertools.product((0.28, 0.8), (0, 3, "auto")):
@@ -70,16 +70,20 @@ def ahead(depth: Depth) -> str:
 
 
 @contextlib.contextmanager
-def slow_pools(prepared: Prepared, seconds: float, every: int) -> Iterator[Prepared]:
-    """The same data with pools of about ``every`` batches, each of which takes ``seconds`` longer to load."""
+def slow_pools(prepared: Prepared, seconds: float, every: int) -> Iterator[tuple[Prepared, int]]:
+    """The same data with small pools, each of which takes ``seconds`` longer to load.
+
+    A pool has at least a block of rows, so there is a batch size, too, at which one lasts ``every`` batches.
+    """
     load = PoolReader._load
 
     def slow(self: PoolReader, *args: Any) -> Any:
         time.sleep(seconds)
         return load(self, *args)
 
+    width = len(prepared.features) + len(prepared.target.mean)
     with mock.patch.object(PoolReader, "_load", slow):
-        yield with_pool(prepared, every * prepared.config.train.batch_size)
+        yield with_pool(prepared, 1), max(1, _BLOCK_BYTES // (4 * width) // every)
 
 
 def with_pool(prepared: Prepared, rows: int) -> Prepared:
@@ -89,9 +93,15 @@ def with_pool(prepared: Prepared, rows: int) -> Prepared:
 
 
 def delayed(batches: Iterable[Batch], seconds: float, burst: float = 0.0) -> Iterator[Batch]:
-    """The batches, each ``seconds`` later, and every 50th ``burst`` seconds more."""
-    for number, batch in enumerate(batches, start=1):
-        time.sleep(seconds + (burst if number % _EVERY == 0 else 0.0))
+    """The same batches; each takes ``seconds`` to make, if not longer, and every 50th ``burst`` more."""
+    source = iter(batches)
+    for number in itertools.count(1):
+        begun = time.perf_counter()
+        batch = next(source, None)
+        if batch is None:
+            return
+        left = max(0.0, seconds - (time.perf_counter() - begun))
+        time.sleep(left + (burst if number % _EVERY == 0 else 0.0))
         yield batch
 
 
@@ -108,9 +118,10 @@ def _steps(opened: Callable[[], Iterable[Any]], count: int, step_s: float, *, sk
     waited, begun = 0.0, time.perf_counter()
     for _ in range(count):
         asked = time.perf_counter()
-        next(source)
+        batch = next(source)
         waited += time.perf_counter() - asked
         time.sleep(step_s)
+        del batch  # to free it is no waiting
     spent = time.perf_counter() - begun
     depth = batches.progress.depth if isinstance(batches, AsyncDataLoader) else 0
     return {
@@ -148,11 +159,14 @@ def first_batches(found: Survey, config: Config, options: Namespace, repeat: int
 
 
 def early_breaks(prepared: Prepared, options: Namespace, repeat: int) -> Figures:
-    """Threads of this process that 100 epochs leave behind which ended at their first batch."""
+    """Threads that 100 epochs leave behind for more than two seconds which ended at their first batch."""
     before = threading.active_count()
     for epoch in range(20 if options.quick else 100):
         for _ in prepared.stream("train", batch_size=options.batch, epoch=epoch):
             break
+    until = time.monotonic() + 2.0
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.01)
     return {"threads_left": threading.active_count() - before}
 
 
