@@ -60,7 +60,9 @@ class Ahead(Generic[T]):
         self._items, self._join_s, self._note, self._cancel = items, join_s, note, cancel
         self._on_start, self._pulled = on_start, 0
         self._depth, self._owed = depth, 0
-        self._free = threading.Semaphore(depth)
+        self._slots: SimpleQueue[None] = SimpleQueue()  # as a semaphore, of which Python's own is slow to wake
+        for _ in range(depth):
+            self._slots.put(None)
         self._queue: SimpleQueue[T | End] = SimpleQueue()
         self._stopped = threading.Event()
         self._thread = self._start(name) if depth else None
@@ -83,7 +85,7 @@ class Ahead(Generic[T]):
         if self._owed:
             self._owed -= 1
         else:
-            self._free.release()
+            self._slots.put(None)
 
     def resize(self, depth: int) -> None:
         """Change the depth; a smaller one takes effect as items are handed on.
@@ -95,7 +97,7 @@ class Ahead(Generic[T]):
         self._owed -= more
         while self._owed < 0:
             self._owed += 1
-            self._free.release()
+            self._slots.put(None)
 
     def stop(self) -> None:
         """End the work and drop what was made; ``get`` gives the end from now on. May be called twice."""
@@ -103,7 +105,7 @@ class Ahead(Generic[T]):
             self._items.close()
             return
         self._stopped.set()
-        self._free.release()
+        self._slots.put(None)
         if self._cancel is not None:
             self._cancel()
         if self._thread is not threading.current_thread():  # the garbage collector may run on any
@@ -114,7 +116,7 @@ class Ahead(Generic[T]):
     def wake(self) -> None:
         """Give the end to a consumer that waits, and stop working; ``stop`` is still to be called."""
         self._stopped.set()
-        self._free.release()
+        self._slots.put(None)
         self._queue.put(End())
 
     def _start(self, name: str) -> threading.Thread | None:
@@ -133,7 +135,10 @@ class Ahead(Generic[T]):
             self._queue.put(End(error))
             return
         with closing(self._items):
-            while self._free.acquire() and not self._stopped.is_set():
+            while True:
+                self._slots.get()
+                if self._stopped.is_set():
+                    return
                 item = self._pull()
                 self._queue.put(item)
                 if isinstance(item, End):
