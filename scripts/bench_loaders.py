@@ -13,16 +13,15 @@ import statistics
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import ray
 import torch
 from bench_common import Arm, Figures, cpu_clock
-from numpy.typing import NDArray
+from bench_datasets import ByBatch, FlatRows, PerItem
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.data import DataLoader, RandomSampler
 
 from foxhunt_ray.batch import Batch
 from foxhunt_ray.data import Prepared, Survey
@@ -110,19 +109,6 @@ def own_batches(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class FlatRows:
-    """The scaled rows of all symbols in one block, and the training windows in it.
-
-    ``features`` float32 [N, F], ``targets`` float32 [N, H], ``ends`` int64 [M], the last row of each window.
-    """
-
-    features: Tensor
-    targets: Tensor
-    ends: NDArray[np.int64]
-    length: int
-
-
 def flat_rows(prepared: Prepared, found: Survey) -> FlatRows:
     """The same windows that ``prepared`` serves, for the rivals."""
     features = torch.from_numpy(np.concatenate(found.rows))
@@ -142,49 +128,16 @@ def check_same_windows(prepared: Prepared, flat: FlatRows, options: Namespace) -
         batch = stream.next_batch()
         total = stream.progress.batches_total
     assert batch is not None and total == -(-len(flat.ends) // options.batch)
-    features, targets = _ByBatch(flat).__getitems__(list(range(len(batch))))
+    features, targets = ByBatch(flat).__getitems__(list(range(len(batch))))
     assert torch.allclose(features, batch.features) and torch.equal(targets, batch.targets)
-
-
-class _PerItem(Dataset[tuple[Tensor, Tensor]]):
-    """A window is a view of the rows; DataLoader stacks them."""
-
-    def __init__(self, flat: FlatRows) -> None:
-        self.flat, self.ends, self.length = flat, flat.ends.tolist(), flat.length
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        end = self.ends[number]
-        return self.flat.features[end + 1 - self.length : end + 1], self.flat.targets[end]
-
-
-class _ByBatch(Dataset[tuple[Tensor, Tensor]]):
-    """A batch is gathered at once: what an expert makes of DataLoader."""
-
-    def __init__(self, flat: FlatRows) -> None:
-        (n, width), length = flat.features.shape, flat.length
-        self.shape = (-1, length, width)
-        self.view = flat.features.as_strided((n - length + 1, length * width), (width, 1))
-        self.targets, self.ends, self.length = flat.targets, torch.from_numpy(flat.ends), length
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        return self.__getitems__([number])
-
-    def __getitems__(self, numbers: list[int]) -> tuple[Tensor, Tensor]:
-        end = self.ends[numbers]
-        features = self.view.index_select(0, end + 1 - self.length).view(self.shape)
-        return features, self.targets.index_select(0, end)
 
 
 def per_item(flat: FlatRows, options: Namespace, *, workers: int) -> Epochs:
     """torch's DataLoader at its best settings for a data set of single windows."""
-    dataset = _PerItem(flat)
-    more = {"persistent_workers": True, "prefetch_factor": 3} if workers else {}
+    dataset = PerItem(flat)
+    more: dict[str, Any] = {}
+    if workers:  # not forked: a process that uses Ray may hang after it was
+        more = {"persistent_workers": True, "prefetch_factor": 3, "multiprocessing_context": "spawn"}
     loader = DataLoader(
         dataset,
         batch_size=options.batch,
@@ -197,7 +150,7 @@ def per_item(flat: FlatRows, options: Namespace, *, workers: int) -> Epochs:
 
 
 def _by_batch(flat: FlatRows, options: Namespace) -> Epochs:
-    dataset = _ByBatch(flat)
+    dataset = ByBatch(flat)
     loader = DataLoader(
         dataset, batch_size=options.batch, sampler=RandomSampler(dataset), collate_fn=lambda batch: batch
     )
