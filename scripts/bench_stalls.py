@@ -71,19 +71,20 @@ def ahead(depth: Depth) -> str:
 
 @contextlib.contextmanager
 def slow_pools(prepared: Prepared, seconds: float, every: int) -> Iterator[tuple[Prepared, int]]:
-    """The same data with small pools, each of which takes ``seconds`` longer to load.
+    """The same data in pools of one block, each of which takes ``seconds`` longer to load.
 
-    A pool has at least a block of rows, so there is a batch size, too, at which one lasts ``every`` batches.
+    The last block is smaller, and takes so much less. With the data comes the batch size at which a block
+    lasts ``every`` batches.
     """
     load = PoolReader._load
+    block_rows = _BLOCK_BYTES // (4 * (len(prepared.features) + len(prepared.target.mean)))
 
-    def slow(self: PoolReader, *args: Any) -> Any:
-        time.sleep(seconds)
-        return load(self, *args)
+    def slow(self: PoolReader, rows: Any, numbers: Any) -> Any:
+        time.sleep(seconds * float(self.plan.units.rows[numbers].sum()) / block_rows)
+        return load(self, rows, numbers)
 
-    width = len(prepared.features) + len(prepared.target.mean)
     with mock.patch.object(PoolReader, "_load", slow):
-        yield with_pool(prepared, 1), max(1, _BLOCK_BYTES // (4 * width) // every)
+        yield with_pool(prepared, 1), max(1, block_rows // every)
 
 
 def with_pool(prepared: Prepared, rows: int) -> Prepared:
