@@ -135,7 +135,11 @@ def _steps(opened: Callable[[], Iterable[Any]], count: int, step_s: float, *, sk
 
 
 def first_batches(found: Survey, config: Config, options: Namespace, repeat: int) -> Figures:
-    """Time from asking for a stream to its first batch: of a new preparation, a later epoch, resuming."""
+    """Time to a first batch: of a new preparation, resuming, and of later epochs.
+
+    ``running_ms`` is the wait for the first batch of a later epoch in a stream without end, as a trial reads,
+    here without any step between the batches; ``later_epoch_ms`` that of a stream which is opened anew.
+    """
     begun = time.perf_counter()
     prepared = prepare(config, found)
     prepare_s = time.perf_counter() - begun
@@ -146,13 +150,21 @@ def first_batches(found: Survey, config: Config, options: Namespace, repeat: int
             stream.next_batch()
             return 1000 * (time.perf_counter() - asked)
 
-    middle = sum(map(len, found.ends("train"))) // options.batch // 2
+    each = -(-sum(map(len, found.ends("train"))) // options.batch)
+    middle = each // 2
     earliest = first(0)
     pairs = [(first(epoch), first(epoch, middle)) for epoch in range(1, 6)]
     fresh, resumed = (statistics.median(times) for times in zip(*pairs, strict=True))
+    with prepared.stream("train", batch_size=options.batch, endless=True) as stream:
+        waits = []
+        for _ in range(each + 1 if options.quick else 4 * each + 1):
+            before = stream.progress.wait_s
+            stream.next_batch()
+            waits.append(1000 * (stream.progress.wait_s - before))
     return {
         "prepare_s": prepare_s,
         "epoch_1_ms": earliest,
+        "running_ms": statistics.median(waits[each::each]),
         "later_epoch_ms": fresh,
         "resumed_ms": resumed,
         "resumed_over_fresh": resumed / fresh,

@@ -226,7 +226,7 @@ def _stored(rows: Rows, is_train: NDArray[np.bool_], block_rows: int) -> tuple[R
     number = 0
     for units in (mixed, np.flatnonzero(~is_train)):
         before = np.cumsum(rows[units]) - rows[units]
-        _, block_of = np.unique(before // block_rows, return_inverse=True)
+        _, block_of = np.unique(_parts(before, rows[units], block_rows), return_inverse=True)
         block[units] = number + block_of
         offset[units] = before - before[np.searchsorted(block_of, block_of)]
         number += int(block_of[-1]) + 1 if len(units) else 0
@@ -248,7 +248,22 @@ def _pools(units: Units, turn: Rows, shuffle: bool, pool_rows: int) -> list[Rows
         block = units.block[turn]
         begins = np.flatnonzero(np.diff(block, prepend=-1))
         before = before[begins][np.searchsorted(begins, np.arange(len(turn)), side="right") - 1]
-    return np.split(turn, np.flatnonzero(np.diff(before // pool_rows)) + 1)
+    return np.split(turn, np.flatnonzero(np.diff(_parts(before, units.rows[turn], pool_rows))) + 1)
+
+
+def _parts(before: Rows, rows: Rows, most: int) -> Rows:
+    """The part that each of some units lies in, when all are cut into equal ones of about ``most`` rows.
+
+    Equal, since a short last part would be over before the next one is read.
+
+    Args:
+        before: rows that lie before each unit, or before what must stay together with it.
+        rows: of each unit.
+        most: rows of a part, but for what must stay together.
+    """
+    total = int(rows.sum())
+    count = -(-total // most)
+    return before * count // max(total, 1)
 
 
 def _stream(seed: int, epoch: int, purpose: int) -> np.random.Generator:

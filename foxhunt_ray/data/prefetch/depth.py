@@ -1,10 +1,12 @@
 """How far ahead to prepare, found while the consumer runs: deeper after a stall, shallower when it is quiet.
 
-A queue of k batches hides a burst of k steps; deeper costs memory and nothing else. What a two-stage loader
-leaves to hide is seldom more than a few steps, so the depth starts low.
+A queue of k batches hides a burst of k steps, so a wait of w steps asks for w more; deeper costs memory and
+nothing else. What a two-stage loader leaves to hide is seldom more than a few steps: the depth starts low.
 """
 
 from __future__ import annotations
+
+import math
 
 _START = 3
 _MOST = 64
@@ -40,7 +42,8 @@ class AdaptiveDepth:
         self._quiet += 1
         if wait_s > _STALL * step_s:
             self._quiet = 0
-            self.depth = max(self.depth + 1, int(1.5 * self.depth))
+            missed = math.ceil(min(wait_s / max(step_s, 1e-9), _MOST))
+            self.depth += max(missed, self.depth // 2)
         elif self._quiet >= _QUIET:
             self._quiet = 0
             self.depth -= 1
