@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from bench_common import Arm, Figures, bench_config
-from bench_loaders import Epochs, copies, measure, own_batches
+from bench_loaders import Epochs, copies, measure, own_batches, own_stream
 from bench_stalls import ahead, delayed
 
 from foxhunt_ray.batch import Batch
@@ -49,7 +49,7 @@ def device_arms(found: Survey, options: Namespace) -> dict[str, Arm]:
     step = _real_step(prepared, options)
     slow_s = _SLOW * _step_seconds(prepared, step, options)
     for depth in (0, 3):
-        opened = functools.partial(_stream, prepared, options, depth, options.device)
+        opened = functools.partial(own_stream, prepared, options, depth, options.device)
         arms[f"real step, {ahead(depth)}"] = functools.partial(_training, opened, step, options)
         slow = functools.partial(_slow_stream, prepared, options, depth, slow_s)
         arms[f"real step, producer {_SLOW}, {ahead(depth)}"] = functools.partial(
@@ -70,21 +70,10 @@ def _finished(epochs: Epochs) -> Epochs:
     return epoch
 
 
-def _stream(prepared: Prepared, options: Namespace, depth: int, device: str, epoch: int) -> AsyncDataLoader:
-    return prepared.stream(
-        "train",
-        batch_size=options.batch,
-        epoch=epoch,
-        prefetch_batches=depth,
-        device=device,
-        endless=True,
-    )
-
-
 def _slow_stream(
     prepared: Prepared, options: Namespace, depth: int, seconds: float, epoch: int
 ) -> AsyncDataLoader:
-    source = delayed(_stream(prepared, options, 0, "cpu", epoch), seconds)
+    source = delayed(own_stream(prepared, options, 0, "cpu", epoch), seconds)
     return AsyncDataLoader(source, prefetch_count=depth, device=options.device)
 
 
@@ -108,7 +97,7 @@ def _real_step(prepared: Prepared, options: Namespace) -> Step:
 
 def _step_seconds(prepared: Prepared, step: Step, options: Namespace) -> float:
     """Time of a step whose batch lies on the device already."""
-    with _stream(prepared, options, 0, options.device, 0) as stream:
+    with own_stream(prepared, options, 0, options.device, 0) as stream:
         batch = stream.next_batch()
     assert batch is not None
     for _ in range(_WARM_UP):

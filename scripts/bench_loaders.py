@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, RandomSampler
 
 from foxhunt_ray.batch import Batch
 from foxhunt_ray.data import Prepared, Survey
+from foxhunt_ray.data.prefetch import AsyncDataLoader
 
 Epochs = Callable[[int], Iterable[Any]]  # number of the epoch -> its batches
 _AHEAD = 3
@@ -99,7 +100,14 @@ def own_batches(
 
     Endless, as a trial reads them, or with a new stream for each epoch, which reads all rows again.
     """
-    return lambda epoch: prepared.stream(
+    return lambda epoch: own_stream(prepared, options, depth, device, epoch, endless=endless)
+
+
+def own_stream(
+    prepared: Prepared, options: Namespace, depth: int, device: str, epoch: int, *, endless: bool = True
+) -> AsyncDataLoader:
+    """One stream of them."""
+    return prepared.stream(
         "train",
         batch_size=options.batch,
         epoch=epoch,

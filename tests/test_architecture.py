@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "foxhunt_ray"
-DATA = {"config", "errors", "data"}
+DATA = {"config", "durable", "errors", "data"}
 # part: (parts of ours, heavy third-party packages). The longest name that fits a module decides.
 TABLE: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
+    "durable": (set(), set()),
     "config": ({"config", "errors"}, {"pydantic", "tomli_w"}),
     "events": ({"errors"}, set()),
     "batch": (set(), {"torch"}),
@@ -22,7 +23,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "data": (DATA, {"numpy", "pyarrow"}),
     "data.stream": (DATA | {"batch"}, {"ray", "torch", "numpy", "pyarrow"}),
     "data.prefetch": ({"batch", "errors", "data"}, {"torch"}),
-    "train": ({"train", "batch", "config", "errors"}, {"torch", "numpy", "safetensors"}),
+    "train": ({"train", "batch", "config", "durable", "errors"}, {"torch", "numpy", "safetensors"}),
     "trial": ({"data", "models", "train", "batch", "config", "errors"}, {"torch"}),
     "predict": (
         {"trial", "cluster", "data", "models", "train", "batch", "config", "errors"},
@@ -31,7 +32,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "trainer": ({"trial", "cluster", "data", "models", "train", "batch", "config", "errors"}, set()),
     "cluster": ({"cluster", "config", "errors"}, {"ray"}),
     "search": (
-        {"search", "trial", "cluster", "data", "events", "config", "errors"},
+        {"search", "trial", "cluster", "data", "events", "config", "durable", "errors"},
         {"ray", "optuna", "pyarrow", "torch"},
     ),
     "report": ({"report", "events", "config", "errors"}, {"rich", "pyarrow"}),

@@ -17,6 +17,7 @@ from typing import Any
 
 from foxhunt_ray.data.discover import UNFINISHED
 from foxhunt_ray.data.parquet import brief
+from foxhunt_ray.durable import sync
 from foxhunt_ray.errors import CheckpointError, ConfigError
 
 MANIFEST = "_manifest.json"
@@ -101,11 +102,11 @@ def journal(out: Path, fingerprint: str) -> Iterator[tuple[dict[str, _Entry], Ca
         else:
             file.truncate(0)
             record({"fingerprint": fingerprint})
-            _sync(out / UNFINISHED)
+            sync(out / UNFINISHED)
         yield {line["file"]: line for line in lines[1:]}, record
-        _sync(out)  # what was written must be there for good before the mark goes
+        sync(out)  # what was written must be there for good before the mark goes
         (out / UNFINISHED).unlink(missing_ok=True)
-        _sync(out)
+        sync(out)
 
 
 @contextmanager
@@ -114,7 +115,7 @@ def replaced(path: Path) -> Iterator[Path]:
     draft = path.with_name(f".partial-{path.name}")
     try:
         yield draft
-        _sync(draft)
+        sync(draft)
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
@@ -150,12 +151,3 @@ def _parsed(line: str) -> _Entry:
     except ValueError:  # cut off; what it told of is written again
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _sync(path: Path) -> None:
-    """Wait until the file or folder is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from foxhunt_ray.durable import sync
 from foxhunt_ray.errors import CheckpointError, ConfigError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -126,12 +127,3 @@ def write_json(path: Path, value: Any) -> None:
     """
     with replaced(path) as draft:
         draft.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def sync(path: Path) -> None:
-    """Wait until the file or folder at ``path`` is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from foxhunt_ray.config import Config, to_toml
+from foxhunt_ray.durable import sync
 from foxhunt_ray.errors import CheckpointError, ConfigError
 from foxhunt_ray.events import ENDED, RunState, TrialState
 from foxhunt_ray.search.environment import redact
-from foxhunt_ray.search.folder import replaced, sync, write_json
+from foxhunt_ray.search.folder import replaced, write_json
 
 SCHEMA_VERSION = 1
 _RANKING = "val_full/skill"

@@ -23,6 +23,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from foxhunt_ray.durable import sync
 from foxhunt_ray.errors import CheckpointError
 
 _VERSION = "1"
@@ -203,11 +204,7 @@ def _replace(path: Path, data: bytes) -> None:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the rename itself must survive a power cut
-        finally:
-            os.close(folder)
+        sync(path.parent)  # the rename itself must survive a power cut
     except OSError as err:
         raise CheckpointError(
             f"{path}: cannot be written ({err.strerror}); expected room for {len(data):,} bytes in a "

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from foxhunt_ray.data.scaling import scaling_statistics, train_statistics
-from foxhunt_ray.data.stream.passes import Scaling
+from foxhunt_ray.data.stream.arena import Scaling
 
 
 def symbols() -> list[np.ndarray]:

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from foxhunt_ray.durable import sync
 from foxhunt_ray.errors import ConfigError, DataError
 
 _VERSION = 1  # of what an entry holds; its data files keep their names, since those are what is locked
@@ -88,7 +89,7 @@ def open_rows(
             _write(draft, shapes, parts, need)
             with _locked(folder / ".lock", need), _storage(folder, need, draft):
                 os.rename(draft, entry)
-                _sync(folder)
+                sync(folder)
                 made = _mapped(entry, shapes)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -177,7 +178,7 @@ def _write(draft: Path, shapes: _Shapes, parts: _Parts, need: int) -> None:
     with _storage(draft.parent, need, draft):
         (draft / _META).write_text(json.dumps(meta))
         for name in (*shapes, _META, "."):
-            _sync(draft / name)
+            sync(draft / name)
 
 
 def _locks(part: Path) -> list[Path]:
@@ -246,12 +247,3 @@ def _storage(folder: Path, need: int, draft: Path | None = None) -> Iterator[Non
         raise ConfigError(
             f"{folder}: {found} ({err.strerror or err}); {todo}, or point loader.cache_dir to another folder"
         ) from err
-
-
-def _sync(path: Path) -> None:
-    """Wait until the file or folder is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
