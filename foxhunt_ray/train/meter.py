@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 
 import torch
 
@@ -80,6 +81,10 @@ class Meter:
         if self._device.type != "cuda":
             return None
         try:
+            nvml = import_module("pynvml")
+        except ImportError:  # torch asks by way of it
+            return None
+        try:
             return torch.cuda.utilization(self._device) / 100
-        except (ImportError, RuntimeError, OSError):  # no NVML package, or a driver that does not tell
+        except (RuntimeError, nvml.NVMLError):  # no driver, or one that does not tell, as for a part of a GPU
             return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -56,15 +58,23 @@ def test_a_cpu_has_no_figure_of_the_driver():
     assert "device/nvml_util_frac" not in measured()[1]
 
 
-def test_a_driver_that_does_not_tell_is_no_error(monkeypatch):
+class NVMLError(Exception):
+    """As in pynvml: no kind of RuntimeError."""
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the driver is not loaded"), NVMLError("not supported")])
+def test_a_driver_that_does_not_tell_is_no_error(monkeypatch, error):
     def silent(device):
-        raise RuntimeError("NVML is not there")
+        raise error
 
     meter = Meter("cuda")  # of which nothing but the driver is asked here
+    monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(NVMLError=NVMLError))
     monkeypatch.setattr(torch.cuda, "utilization", silent)
     assert meter._nvml_util_frac() is None
     monkeypatch.setattr(torch.cuda, "utilization", lambda device: 37)
     assert meter._nvml_util_frac() == 0.37
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # not installed
+    assert meter._nvml_util_frac() is None
 
 
 @pytest.mark.gpu

@@ -162,6 +162,7 @@ def device_free_bytes(device: torch.device) -> int | None:
     """Memory of a GPU that this process may still take; None for the CPU."""
     if device.type != "cuda":
         return None
-    free, total = torch.cuda.mem_get_info(device)
-    share = torch.cuda.get_per_process_memory_fraction(device)
-    return int(min(free, share * total - torch.cuda.memory_reserved(device)))
+    index = torch.cuda.current_device() if device.index is None else device.index
+    free, total = torch.cuda.mem_get_info(index)
+    share = torch.cuda.get_per_process_memory_fraction(index)
+    return int(min(free, share * total - torch.cuda.memory_reserved(index)))

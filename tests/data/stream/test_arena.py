@@ -119,3 +119,21 @@ def test_windows_gathered_on_the_gpu_are_those_of_the_host():
     assert one.features.is_pinned() and one.targets.is_pinned() and other.features.is_cuda
     for name in ("features", "targets", "symbol", "ts_event"):
         assert torch.equal(getattr(one, name), getattr(other, name).cpu())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["cuda", "cuda:0"])
+def test_free_memory_of_a_gpu_is_some_of_it_and_less_for_a_share(device):
+    free = device_free_bytes(torch.device(device))
+    total = torch.cuda.get_device_properties(0).total_memory
+    assert free is not None and 0 < free < total
+    torch.cuda.set_per_process_memory_fraction(0.25, 0)
+    try:
+        share = device_free_bytes(torch.device(device))
+        assert share is not None and share <= 0.25 * total
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, 0)
+
+
+def test_the_cpu_has_no_memory_of_its_own():
+    assert device_free_bytes(torch.device("cpu")) is None
