@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import difflib
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from foxhunt_ray.config.schema import Config
 from foxhunt_ray.errors import ConfigError
 
 PRESETS = Path(__file__).parent.parent / "presets"
+_KIND = re.compile(r"\[|^(range|choices|(constrained-)?(int|float|str|bool))$")  # in a location, no key
 _MAX_FILE_BYTES = 1_000_000
 
 
@@ -137,16 +139,23 @@ def _build(tree: dict[str, Any]) -> Config:
     try:
         return Config.model_validate(_frozen(tree))
     except ValidationError as err:
-        raise ConfigError("; ".join(dict.fromkeys(_explain(e) for e in err.errors()))) from err
+        found: dict[str, list[str]] = {}
+        for error in err.errors():
+            where, reason = _explain(error)
+            found.setdefault(where, []).append(reason)
+        # Of a value that may be of several types each type has an error of its own.
+        told = [f"{where}{', or '.join(dict.fromkeys(reasons))}" for where, reasons in found.items()]
+        raise ConfigError("; ".join(told)) from err
 
 
-def _explain(error: Any) -> str:
-    where = ".".join(str(p) for p in error["loc"] if p not in ("range", "choices"))
+def _explain(error: Any) -> tuple[str, str]:
+    """What was found where, and what is wrong with it."""
+    where = ".".join(str(p) for p in error["loc"] if not _KIND.search(str(p)))
     if error["type"] == "extra_forbidden":
         near = difflib.get_close_matches(where, [p for p, _ in known_paths()], n=2, cutoff=0.6)
         hint = f"; did you mean {' or '.join(near)}?" if near else "; `foxhunt config` lists all keys"
-        return f"unknown key {where}{hint}"
+        return f"unknown key {where}", hint
     reason = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     found = error.get("input")
     shown = "" if isinstance(found, dict) else f" = {found!r}"
-    return f"{where}{shown}: {reason}"
+    return f"{where}{shown}: ", reason

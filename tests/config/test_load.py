@@ -121,3 +121,21 @@ def test_values_are_set_by_dotted_path():
 def test_every_setting_has_a_meaning():
     missing = [path for path, text in known_paths() if not text]
     assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        (
+            "loader.prefetch_batches=0",
+            "loader.prefetch_batches = 0: should be greater than .* 1, or should be 'auto'",
+        ),
+        ("cluster.gpus_per_trial=fast", "cluster.gpus_per_trial = 'fast': should be a valid number, or"),
+        ("loader.pool=abc", "loader: size 'abc': expected a number and a unit"),
+        ("loader.cache_size=0B", "loader: cache_size = '0B': expected more than nothing"),
+    ],
+)
+def test_a_value_that_may_be_of_several_types_is_refused_once_by_its_own_name(setting, told):
+    with pytest.raises(ConfigError, match=f"^{told}") as caught:
+        load_config(None, [setting])
+    assert ";" not in str(caught.value)
