@@ -66,7 +66,7 @@ class Ahead(Generic[T]):
         for _ in range(depth):
             self._slots.put(None)
         self._queue: SimpleQueue[T | End] = SimpleQueue()
-        self._stopped = threading.Event()
+        self._stopped = False
         self._thread = self._start(name) if depth else None
         self.has_thread = self._thread is not None
 
@@ -106,7 +106,7 @@ class Ahead(Generic[T]):
         if self._thread is None:
             self._items.close()
             return
-        self._stopped.set()
+        self._stopped = True
         self._slots.put(None)
         if self._cancel is not None:
             self._cancel()
@@ -117,7 +117,7 @@ class Ahead(Generic[T]):
 
     def wake(self) -> None:
         """Give the end to a consumer that waits, and stop working; ``stop`` is still to be called."""
-        self._stopped.set()
+        self._stopped = True
         self._slots.put(None)
         self._queue.put(End())
 
@@ -139,7 +139,7 @@ class Ahead(Generic[T]):
         with closing(self._items):
             while True:
                 self._slots.get()
-                if self._stopped.is_set():
+                if self._stopped:
                     return
                 item = self._pull()
                 self._queue.put(item)

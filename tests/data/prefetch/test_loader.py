@@ -508,3 +508,22 @@ def test_copies_do_not_wait_for_the_consumers_work() -> None:
         assert copying is not None
         copying.synchronize()
         assert not torch.cuda.current_stream().query()
+
+
+def test_a_loader_in_a_cycle_may_be_collected_on_its_own_thread_at_any_moment() -> None:
+    # A collection may begin at any allocation, on the worker too, and then stops the worker from within.
+    class Node:
+        def __init__(self, loader: AsyncDataLoader) -> None:
+            self.me, self.loader = self, loader
+
+    before = gc.get_threshold()
+    gc.set_threshold(5, 2, 2)
+    try:
+        for number in range(300):
+            node = Node(AsyncDataLoader(lambda: iter(batches(200)), 2))
+            for _ in range(number % 5):
+                node.loader.next_batch()
+            del node
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
