@@ -60,9 +60,8 @@ class Ahead(Generic[T]):
         self._items, self._join_s, self._note, self._cancel = items, join_s, note, cancel
         self._on_start, self._pulled = on_start, 0
         self._depth, self._owed = depth, 0
-        self._slots: SimpleQueue[None] = (
-            SimpleQueue()
-        )  # as a semaphore, of which Python's own is slow to wake
+        # Slots as a semaphore would count them, but safe to give back in a destructor.
+        self._slots: SimpleQueue[None] = SimpleQueue()
         for _ in range(depth):
             self._slots.put(None)
         self._queue: SimpleQueue[T | End] = SimpleQueue()
