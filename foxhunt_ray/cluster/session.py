@@ -193,10 +193,11 @@ def _store_bytes(data_bytes: int, free: Mapping[Path, int]) -> int:
 
     Args:
         data_bytes: of the rows.
-        free: bytes free in shared memory, or where there is none on the disk that Ray falls back to.
+        free: bytes free in shared memory, and on the disk that Ray falls back to where that is small, as it
+            is in containers.
     """
-    most = int(_STORE_SHARE * max(free.values()))
-    if most < _MIN_STORE_BYTES:
+    most = next((m for m in (int(_STORE_SHARE * f) for f in free.values()) if m >= _MIN_STORE_BYTES), 0)
+    if not most:
         found = ", ".join(f"{size / 1e6:.0f} MB in {place}" for place, size in free.items())
         raise ClusterError(
             f"Ray's object store needs {_MIN_STORE_BYTES / 1e6:.0f} MB of memory, a part of what is free: "
@@ -207,7 +208,7 @@ def _store_bytes(data_bytes: int, free: Mapping[Path, int]) -> int:
 
 def _free() -> dict[Path, int]:
     places = [place for place in (_SHARED_MEMORY, Path(tempfile.gettempdir())) if place.is_dir()]
-    return {place: shutil.disk_usage(place).free for place in places[:1]}
+    return {place: shutil.disk_usage(place).free for place in places}
 
 
 def _tighten(token: Path) -> None:

@@ -155,6 +155,11 @@ def test_the_store_has_room_for_the_rows_as_far_as_memory_allows(
     assert _store_bytes(data_bytes, {Path("/dev/shm"): free}) == expected
 
 
+def test_a_small_shared_memory_as_in_containers_gives_way_to_the_disk() -> None:
+    free = {Path("/dev/shm"): 64 * 2**20, Path("/tmp"): 10**10}
+    assert _store_bytes(10**9, free) == 25 * 10**8
+
+
 def test_too_little_memory_for_any_store_is_refused() -> None:
     with pytest.raises(ClusterError, match=r"needs 134 MB .* 100 MB in /dev/shm; free some space"):
         _store_bytes(0, {Path("/dev/shm"): 10**8})

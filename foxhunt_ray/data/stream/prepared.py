@@ -21,7 +21,7 @@ from foxhunt_ray.data.stream.passes import Pass, Stream
 from foxhunt_ray.data.stream.pools import PoolReader
 from foxhunt_ray.data.stream.rows import RowSource
 from foxhunt_ray.data.windows import Rows, Times, longest_run, window_ends
-from foxhunt_ray.errors import CheckpointError, DataError
+from foxhunt_ray.errors import CheckpointError, ConfigError, DataError
 
 _LOG = logging.getLogger(__name__)
 
@@ -104,8 +104,9 @@ class Prepared:
                 reading the pools that they came from.
             shuffle: False = natural order (by symbol, then time).
             device: where the batches are wanted.
-            prefetch_batches: batches prepared ahead on a thread, or "auto"; 0 = on demand, with the same
-            batches. normalise: scale and clip inputs as the config says; False = as they are in the file.
+            prefetch_batches: batches prepared ahead on a thread, or "auto"; 0 = on demand, with the
+                same batches.
+            normalise: scale and clip inputs as the config says; False = as they are in the file.
             context_length: L, at most the longest prepared for; None = the config's [bars].
             stride: of training windows; None = the config's [bars].
             windows: score at most so many windows, spread over time; None = all.
@@ -114,13 +115,19 @@ class Prepared:
                 every batch, so that the order does not depend on how many share it; its part of the last
                 batch of a pass may be empty.
             world_size: consumers that share the batches.
-            state: what ``AsyncDataLoader.state_dict`` gave; goes on there, whatever epoch and start_batch
-            say.
+            state: what ``AsyncDataLoader.state_dict`` gave; goes on there, whatever epoch and
+                start_batch say.
 
         Raises:
             DataError: the split has no valid window, or the context is longer than was prepared for.
             CheckpointError: the state is that of other windows, another seed or another batch size.
+            ConfigError: a batch size below 1, a negative start, or a rank that is not below the world size.
         """
+        if batch_size < 1 or start_batch < 0 or not 0 <= rank < world_size:
+            raise ConfigError(
+                f"batch_size {batch_size}, start_batch {start_batch}, rank {rank} of {world_size}: expected "
+                "at least 1, at least 0, and a rank from 0 to world_size - 1"
+            )
         length = context_length or self.config.data.context_length
         if length > self.context_length:
             raise DataError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -122,12 +122,13 @@ def place_rows(found: Survey, units: Units) -> RowSource:
         rows=sum(map(len, found.rows)),
         n_features=found.rows[0].shape[1],
         n_targets=found.targets[0].shape[1],
-        folder=loader.cache_dir,
+        folder=str(Path(loader.cache_dir).expanduser().absolute()) if loader.cache_dir else "",
         limit_bytes=parse_bytes(loader.cache_size),
     )
     kept = entry.open(lambda: _parts(found))  # until the server holds it
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    server = ray.remote(num_cpus=0)(_Server).options(scheduling_strategy=here).remote(entry)
+    mine = replace(entry, folder=entry.folder or str(default_folder()))  # its environment may be another
+    server = ray.remote(num_cpus=0)(_Server).options(scheduling_strategy=here).remote(mine)
     ray.get(server.part.remote(0, 0))
     del kept
     return FileRows(units, entry, server)

@@ -12,7 +12,7 @@ import torch
 from foxhunt_ray.data.prefetch.ahead import Ahead
 from foxhunt_ray.data.stream.pools import PoolReader
 from foxhunt_ray.data.stream.rows import FileRows
-from foxhunt_ray.errors import CheckpointError
+from foxhunt_ray.errors import CheckpointError, ConfigError
 
 pytestmark = pytest.mark.cluster
 WAIT_S = 10.0
@@ -260,3 +260,12 @@ def test_the_store_holds_the_same_bytes_for_another_process_after_a_write(prepar
         batch.features.sub_(1e6)
         batch.targets.sub_(1e6)
     assert ray.get(digest.remote(prepared)) == before and len(set(before)) > 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"batch_size": 0}, {"start_batch": -1}, {"rank": 3, "world_size": 3}, {"rank": -1}, {"world_size": 0}],
+)
+def test_sizes_and_ranks_that_make_no_sense_are_refused(prepared, wrong):
+    with pytest.raises(ConfigError, match="expected at least 1, at least 0, and a rank from 0"):
+        prepared.stream("train", **({"batch_size": 16} | wrong))
