@@ -30,15 +30,16 @@ class Batch:
     @property
     def nbytes(self) -> int:
         """Bytes held by the four tensors."""
-        return sum(t.numel() * t.element_size() for t in self._tensors())
+        return sum(t.numel() * t.element_size() for t in self.tensors())
 
     def pin_memory(self) -> Batch:
         """The same batch in page-locked host memory, from which a GPU copy can overlap compute."""
-        return Batch(*(t.pin_memory() for t in self._tensors()))
+        return Batch(*(t.pin_memory() for t in self.tensors()))
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """The same batch on ``device``; asynchronous when pinned and ``non_blocking``."""
-        return Batch(*(t.to(device, non_blocking=non_blocking) for t in self._tensors()))
+        return Batch(*(t.to(device, non_blocking=non_blocking) for t in self.tensors()))
 
-    def _tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Features, targets, symbol and ts_event."""
         return self.features, self.targets, self.symbol, self.ts_event

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -180,12 +180,16 @@ def _training(
         batch_size=config.train.batch_size,
         seed=config.seed,
         device=device,
-        prefetch_batches=config.loader.prefetch_batches if config.loader.mode == "async" else 0,
+        prefetch_batches=_ahead(config),
         context_length=config.data.context_length,
         stride=config.data.stride,
         endless=True,
         state=position or None,
     )
+
+
+def _ahead(config: Config) -> int | Literal["auto"]:
+    return config.loader.prefetch_batches if config.loader.mode == "async" else 0
 
 
 def _with_loading(progress: Progress, loading: LoaderProgress) -> Progress:
@@ -214,7 +218,7 @@ def _scoring(
         seed=config.seed,
         shuffle=shuffle,
         device=device,
-        prefetch_batches=config.loader.prefetch_batches if config.loader.mode == "async" else 0,
+        prefetch_batches=_ahead(config),
         context_length=config.data.context_length,
         windows=windows,
     )

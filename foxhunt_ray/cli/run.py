@@ -46,15 +46,16 @@ def _run(options: argparse.Namespace, argv: Sequence[str], *, verb: str) -> int:
     name = options.name or _default_name(config)
     with reading_progress() as progress:
         found = survey(config, user=user_features(options), on_progress=progress)
+    data = found.summary()
     if options.resume:
-        _require_same_data(out, name, found.summary())
+        _require_same_data(out, name, data)
     if not found.window_counts["val"]:
         raise DataError(
             f"{config.data.where}: no validation window, but training is steered by "
             "validation; give split.val more of the data, or lower data.context_length or target.horizon"
         )
     stream = sys.stderr if options.json else sys.stdout
-    for line in (*contract(found, found.summary()), *reading(found.findings)):
+    for line in (*contract(found, data), *reading(found.findings)):
         print(line, file=stream, flush=True)
     folder = create_run(out, name, resume=options.resume)
     prepare_environment(config)  # before the first import of Ray, in the next line

@@ -59,7 +59,7 @@ def run_in(
         with _interruptible() as caught:
             try:
                 prepared = prepare(config, survey)
-                write_env(folder, argv=argv, data_fingerprint=survey.fingerprint())
+                write_env(folder, argv=argv, data_fingerprint=survey.fingerprint)
                 _begin(log, folder.name, config, survey, prepared, resources)
                 log.listeners.append(_ResultsWriter(folder))
                 with LiveView(stream) as view:

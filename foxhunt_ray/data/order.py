@@ -31,6 +31,7 @@ class Units:
     windows that end there. The rows before are look-back of the longest window.
 
     Attributes:
+        symbol: whose rows they are.
         first: its first row.
         owned: the first row that it owns.
         last: the row after its last one.
@@ -38,6 +39,7 @@ class Units:
         offset: the row of that block at which ``first`` lies.
     """
 
+    symbol: Rows
     first: Rows
     owned: Rows
     last: Rows
@@ -52,6 +54,11 @@ class Units:
     def stored(self, numbers: Rows) -> Rows:
         """The units ``numbers`` in the order in which they are stored, so that no block is read twice."""
         return numbers[np.lexsort((self.offset[numbers], self.block[numbers]))]
+
+    def windows(self, ends: Rows) -> tuple[Rows, Rows]:
+        """Where in ``ends`` (increasing) the windows of each unit start and stop, int64 [n] each."""
+        start, stop = (np.searchsorted(ends, edge) for edge in (self.owned, self.last))
+        return start, stop
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,16 +106,17 @@ def cut_units(
         block_rows: rows of a block; it may have up to a unit more.
     """
     parts, is_train, begin = [], [], 0
-    for length, (start, stop) in zip(lengths, train, strict=True):
+    for symbol, (length, (start, stop)) in enumerate(zip(lengths, train, strict=True)):
         for low, high, inside in ((0, start, False), (start, stop, True), (stop, length, False)):
             owned = np.arange(low, high, unit_rows, dtype=np.int64)
             ends = np.minimum(owned + unit_rows, high)
-            parts.append(begin + np.stack([np.maximum(owned - halo, 0), owned, ends]))
+            rows = begin + np.stack([np.maximum(owned - halo, 0), owned, ends])
+            parts.append(np.vstack([np.full(len(owned), symbol), rows]))
             is_train.append(np.full(len(owned), inside))
         begin += length
-    first, owned, last = np.concatenate(parts, axis=1)
+    symbols, first, owned, last = np.concatenate(parts, axis=1)
     block, offset = _stored(last - first, np.concatenate(is_train), block_rows)
-    return Units(first, owned, last, block, offset)
+    return Units(symbols, first, owned, last, block, offset)
 
 
 def spread(stamps: Rows, count: int, seed: int) -> Rows:
@@ -143,7 +151,7 @@ def pass_order(
         pool_rows: rows after which a pool is full; it may have up to a block more.
         skip: windows at the start of the pass to leave out; a pool of which none is left does not come.
     """
-    start, stop = (np.searchsorted(ends, edge) for edge in (units.owned, units.last))
+    start, stop = units.windows(ends)
     turn = np.flatnonzero(stop > start)
     if shuffle:
         turn = turn[np.lexsort((units.offset[turn], _shuffled(units.block[turn], seed, epoch)))]
@@ -188,7 +196,7 @@ class Plan:
     @cached_property
     def used(self) -> Rows:
         """Units that own a window."""
-        start, stop = (np.searchsorted(self.ends, edge) for edge in (self.units.owned, self.units.last))
+        start, stop = self.units.windows(self.ends)
         return np.flatnonzero(stop > start)
 
     @property

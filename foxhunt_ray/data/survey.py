@@ -114,6 +114,7 @@ class Survey:
         parts = zip(self.market.bars, self.targets, ends, strict=True)
         return np.concatenate([last_values(b, t, self.config)[e] for b, t, e in parts])
 
+    @cached_property
     def fingerprint(self) -> str:
         """Digest of the rows that were read: symbols, stamps, inputs and targets."""
         digest = hashlib.blake2b(repr((self.symbols, self.features)).encode(), digest_size=16)

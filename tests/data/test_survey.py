@@ -86,10 +86,10 @@ def test_the_longest_context_is_that_of_the_config_or_its_space():
 
 def test_the_fingerprint_is_that_of_the_rows():
     market = Market((bars("AAA", 300),))
-    same = survey_market(config("seed=5"), market).fingerprint()
-    assert survey_market(config(), market).fingerprint() == same
+    same = survey_market(config("seed=5"), market).fingerprint
+    assert survey_market(config(), market).fingerprint == same
     market.bars[0].columns["close"][7] *= 2
-    assert survey_market(config(), market).fingerprint() != same
+    assert survey_market(config(), market).fingerprint != same
 
 
 def test_ceilings_are_stated_for_the_synthetic_markets_own_target_only():

@@ -214,6 +214,11 @@ def place_near(device: torch.device) -> None:
             place_thread(pci_address(domain, bus, slot))
 
 
+def beside(stream: torch.cuda.Stream | None) -> contextlib.AbstractContextManager[object]:
+    """A context in which what runs on the device runs on ``stream``, and pinning is for its device."""
+    return contextlib.nullcontext() if stream is None else torch.cuda.stream(stream)
+
+
 @dataclass(frozen=True)
 class _Ready:
     """A batch on the device, and what the consumer's stream has to wait for before it may read it."""
@@ -231,12 +236,8 @@ class _Copy:
         if device.type == "cuda":
             self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def working(self) -> contextlib.AbstractContextManager[object]:
-        """A context in which what runs on the device runs on this stream, and pinning is for its device."""
-        return contextlib.nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
-
     def send(self, batch: Batch) -> _Ready:
-        """Start the copy, on the worker's side and inside ``working``."""
+        """Start the copy, on the worker's side and ``beside`` the consumer."""
         if self.stream is None:
             return _Ready(batch if batch.features.device == self.device else batch.to(self.device))
         if not batch.features.is_cuda:
@@ -250,7 +251,7 @@ class _Copy:
             batch = ready.batch
             stream = torch.cuda.current_stream(batch.features.device)
             stream.wait_event(ready.copied)
-            for tensor in (batch.features, batch.targets, batch.symbol, batch.ts_event):
+            for tensor in batch.tensors():
                 tensor.record_stream(stream)  # its memory belongs to the copying stream's pool
         return ready.batch
 
@@ -259,7 +260,7 @@ def _prepared(
     source: Iterable[Batch] | Callable[[], Iterable[Batch]], copy: _Copy
 ) -> Generator[_Ready, None, None]:
     """Batches on their way to the device. As in any generator a leaked StopIteration is a RuntimeError."""
-    with copy.working():
+    with beside(copy.stream):
         batches = iter(source if isinstance(source, Iterable) else source())
     try:
         while (ready := _next(batches, copy)) is not None:
@@ -272,6 +273,6 @@ def _prepared(
 
 
 def _next(batches: Iterator[Batch], copy: _Copy) -> _Ready | None:
-    with copy.working():
+    with beside(copy.stream):
         batch = next(batches, None)
         return None if batch is None else copy.send(batch)

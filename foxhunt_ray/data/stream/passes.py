@@ -104,14 +104,13 @@ class Stream:
     def _batches(self, ahead: Ahead[Filled]) -> Iterator[Batch]:
         size, have = self._plan.batch_size, 0
         parts: list[Batch] = []
-        pinned = self._reader.device.type == "cuda" and self.tier == "host"
         for pool in ahead:
             pool.wait()
             at = 0
             while at < len(pool):
                 stop = min(at + size - have, len(pool))
                 mine = slice(at + (self._rank - have) % self._world, stop, self._world)
-                parts.append(pool.windows(mine, pinned=pinned))
+                parts.append(pool.windows(mine, pinned=self._reader.pins_batches))
                 have, at = have + stop - at, stop
                 if have == size or (pool.is_last and at == len(pool)):
                     yield parts[0] if len(parts) == 1 else _joined(parts)
@@ -126,5 +125,4 @@ class Pass(Stream):
 
 
 def _joined(parts: list[Batch]) -> Batch:
-    columns = zip(*((p.features, p.targets, p.symbol, p.ts_event) for p in parts), strict=True)
-    return Batch(*map(torch.cat, columns))
+    return Batch(*map(torch.cat, zip(*(p.tensors() for p in parts), strict=True)))

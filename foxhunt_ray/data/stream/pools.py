@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
@@ -12,10 +11,11 @@ import numpy as np
 import torch
 
 from foxhunt_ray.data.order import Plan, Pool
+from foxhunt_ray.data.prefetch.loader import beside
 from foxhunt_ray.data.stream.arena import Arena, Filled, Scaling, Tier, ordered
 from foxhunt_ray.data.stream.rows import RowSource
 from foxhunt_ray.data.stream.store import UnitRows
-from foxhunt_ray.data.windows import Rows, Times
+from foxhunt_ray.data.windows import Rows
 
 
 @dataclass(eq=False)
@@ -25,17 +25,18 @@ class PoolReader:
     Attributes:
         plan: which windows, in which order.
         rows: where the rows lie.
-        times: when they are.
+        stamps: int64 [n], UTC nanoseconds of all rows.
         scaling: of the inputs; None = as they are.
         device: of the batches.
         tier: where windows are gathered.
         prefetch_blocks: blocks that Ray fetches ahead.
+        pins_batches: whether windows are gathered into page-locked memory, to be sent from there.
         device_bytes: sent to the device so far.
     """
 
     plan: Plan
     rows: RowSource
-    times: Times
+    stamps: Rows
     scaling: Scaling | None
     device: torch.device
     tier: Tier
@@ -43,6 +44,7 @@ class PoolReader:
     device_bytes: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
+        self.pins_batches = self.device.type == "cuda" and self.tier == "host"
         self._sends = self.device.type == "cuda" and self.tier != "host"
         self._stream: torch.cuda.Stream | None = None
         if self._sends:  # of its own: the consumer's is busy
@@ -87,28 +89,23 @@ class PoolReader:
         x, y, t = features.numpy(), targets.numpy(), stamps.numpy()
         here = [slice(b - k, b) for b, k in zip(stop, count, strict=True)]
         for unit, to, (inputs, known) in zip(numbers, here, rows, strict=False):  # more may follow in rows
-            x[to], y[to], t[to] = inputs, known, self.times.stamps[units.first[unit] : units.last[unit]]
+            x[to], y[to], t[to] = inputs, known, self.stamps[units.first[unit] : units.last[unit]]
         if self.scaling:
             self.scaling.apply_(features)
-        symbol = np.searchsorted(self.times.begin, units.owned[numbers], side="right") - 1
         shift = np.zeros(len(units.first), np.int64)
         shift[numbers] = stop - units.last[numbers]
-        arena = Arena(features, targets, torch.from_numpy(np.repeat(symbol, count)), stamps)
+        arena = Arena(features, targets, torch.from_numpy(np.repeat(units.symbol[numbers], count)), stamps)
         return self._sent(arena), shift
 
     def _sent(self, arena: Arena) -> Arena:
         if not self._sends:
             return arena
         self.device_bytes += arena.nbytes
-        with self._beside():
+        with beside(self._stream):
             return arena.to(self.device)
 
     def _ordered(self, pool: Pool, arena: Arena, shift: Rows, *, is_last: bool) -> Filled:
         ends = pool.ordered(self.plan.ends, shift)
         self.device_bytes += ends.nbytes if self._sends else 0
-        pinned = self.device.type == "cuda" and not self._sends
-        with self._beside():
-            return ordered(arena, ends, self.plan.context_length, is_last=is_last, pinned=pinned)
-
-    def _beside(self) -> contextlib.AbstractContextManager[object]:
-        return contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+        with beside(self._stream):
+            return ordered(arena, ends, self.plan.context_length, is_last=is_last, pinned=self.pins_batches)

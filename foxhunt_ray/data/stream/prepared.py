@@ -55,7 +55,7 @@ class Prepared:
         target: statistics of the target over training windows.
         context_length: the longest L that can be asked for [bars].
         max_gap: longest step inside a segment [ns].
-        nbytes: bytes of all chunks, indices and prices in the object store.
+        nbytes: bytes of all blocks, indices and prices in the object store.
     """
 
     config: Config
@@ -146,7 +146,9 @@ class Prepared:
         on = torch.device(device)
         ahead = 3 if prefetch_batches == "auto" else prefetch_batches
         scaling = self._scaling() if normalise else None
-        reader = PoolReader(plan, self._rows, self._times, scaling, on, self._tier(plan, on), max(ahead, 1))
+        reader = PoolReader(
+            plan, self._rows, self._times.stamps, scaling, on, self._tier(plan, on), max(ahead, 1)
+        )
         stream = (Stream if endless else Pass)(
             reader,
             epoch=epoch,
@@ -168,6 +170,7 @@ class Prepared:
         if split in ("train", "all"):
             length = context_length or self.config.data.context_length
             every = stride or every
+        times = self._times
         ends = [
             begin
             + window_ends(
@@ -178,7 +181,7 @@ class Prepared:
                 horizon=self.config.target.longest,
                 known_target=split != "all",
             )
-            for begin, index in zip(self._times.begin, self._times.index, strict=True)
+            for begin, index in zip(times.begin, times.index, strict=True)
         ]
         return np.concatenate(ends)
 
@@ -193,10 +196,10 @@ class Prepared:
             symbol: int64 [N], position in ``symbols``.
             ts_event: int64 [N], stamp of the last input bar [UTC ns].
         """
-        found = np.zeros(len(symbol))
+        found, index = np.zeros(len(symbol)), self._times.index
         for number, prices in enumerate(ray.get(self._prices)):
             mine = symbol == number
-            found[mine] = prices[np.searchsorted(self._times.index[number].ts_event, ts_event[mine])]
+            found[mine] = prices[np.searchsorted(index[number].ts_event, ts_event[mine])]
         return found
 
     @property

@@ -118,7 +118,7 @@ def place_rows(found: Survey, units: Units) -> RowSource:
         return put_blocks(found.rows, found.targets, units)
     _LOG.info("rows take %d bytes, more than %d of the object store: mapped from files", needed, room)
     entry = CacheEntry(
-        key=found.fingerprint(),
+        key=found.fingerprint,
         rows=sum(map(len, found.rows)),
         n_features=found.rows[0].shape[1],
         n_targets=found.targets[0].shape[1],

@@ -102,14 +102,12 @@ def put_blocks(
         targets: float64 [n, H] of each symbol; stored as float32.
         units: how they lie in blocks.
     """
-    begin = np.cumsum([0, *map(len, rows)])
-    symbol = np.searchsorted(begin, units.owned, side="right") - 1
+    begin = np.cumsum([0, *map(len, rows)])[units.symbol]
     blocks, nbytes = [], 0
-    in_order = np.lexsort((units.offset, units.block))
+    in_order = units.stored(np.arange(len(units.block)))
     for members in np.split(in_order, np.flatnonzero(np.diff(units.block[in_order])) + 1):
         cuts = [
-            (symbol[u], slice(*(np.array([units.first[u], units.last[u]]) - begin[symbol[u]])))
-            for u in members
+            (units.symbol[u], slice(units.first[u] - begin[u], units.last[u] - begin[u])) for u in members
         ]
         block = pa.table(
             {
